@@ -8,6 +8,7 @@
     ├── SessionChangedError           the session is not what it was when it was looked at
     ├── SessionLostError              the session was taken over
     ├── StoreError                    the store cannot be read or written
+    │   └── NewerSessionError         a newer version of callgate has written to the session
     ├── AuditError                    the audit log cannot be written or read
     ├── JsonError                     text that is not JSON, or not valid here
     └── ModelError                    the model, or the connection to it, failed
@@ -42,7 +43,8 @@ from callgate.types import Reply
 __all__ = [
     "AuditError", "AuthError", "BlockedError", "CallgateError", "ConnectionLostError", "ConversationInvalidError",
     "EmptyAnswerError",
-    "InvalidRequestError", "JsonError", "LimitExceededError", "MalformedAnswerError", "ModelError", "OutputError",
+    "InvalidRequestError", "JsonError", "LimitExceededError", "MalformedAnswerError", "ModelError",
+    "NewerSessionError", "OutputError",
     "ProtocolError",
     "RateLimitedError", "RequestTimeoutError", "ScriptExhaustedError", "ServerUnavailableError", "SessionBusyError",
     "SessionChangedError", "SessionLostError", "StoreError",
@@ -92,6 +94,10 @@ class SessionLostError(CallgateError):
 
 class StoreError(CallgateError):
     """The session store cannot be read or written; the message says what to do."""
+
+
+class NewerSessionError(StoreError):
+    """A newer version of callgate has written to the session; a process of that version can go on with it."""
 
 
 class JsonError(CallgateError, ValueError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, ScriptedModel
+from callgate import FileTools, Gate, Policy, ScriptedModel
 from callgate.cli import main
 from callgate.cli.file_undo import file_undo
 from callgate.testing import call, text
@@ -290,8 +290,6 @@ def test_a_rewind_puts_back_the_files_that_were_written_in_those_turns(shell: Sh
         text("Written."),
     ]
     state.mkdir(parents=True)
-    from callgate import Policy
-
     with Gate(
         ScriptedModel(script), [files.FileTools(str(root))], store=str(state / "sessions.db"), policy=Policy(default="allow")
     ) as gate:
@@ -321,3 +319,30 @@ def test_sessions_are_deleted_by_their_age_and_newer_ones_stay(shell: Shell, sta
     ):
         assert shell("sessions", "delete", *wrong, "--yes")[0] == 2
     assert len(listed(shell)) == 1
+
+
+def test_a_deleted_session_takes_its_backups_of_files_and_its_prompts_with_it(
+    shell: Shell, state: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    state.mkdir(parents=True)
+    (root / "a.txt").write_text("a secret of mine")
+    script = [call("write_file", path="a.txt", content="new"), text("Done.")]
+    with Gate(
+        ScriptedModel([*script, call("write_file", path="b.txt", content="x"), text("Done.")]),
+        [FileTools(root)],
+        store=str(state / "sessions.db"),
+        policy=Policy(default="allow"),
+    ) as gate:
+        gate.run_sync("write my secret", session="mine")
+        gate.run_sync("write theirs", session="theirs")
+    (state / "history").write_text('"write my secret"\n"another"\nhalf a li')
+    assert any(b"a secret of mine" in file.read_bytes() for file in (state / "backups").iterdir())
+    assert "a.txt" in shell("undo", "--list", "--root", root)[1]
+    assert shell("sessions", "delete", "mine", "--yes")[0] == 0
+    assert not any(b"a secret of mine" in file.read_bytes() for file in (state / "backups").iterdir())
+    left = shell("undo", "--list", "--root", root)[1]
+    assert ("a.txt" in left, "b.txt" in left) == (False, True)
+    assert (state / "history").read_text() == '"another"\nhalf a li'
+    assert shell("sessions", "delete", "theirs", "--yes")[0] == 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
-from callgate import FileTools, Gate, Policy, ScriptedModel, tool
+from callgate import FileTools, Gate, Policy, ScriptedModel, WorkerPool, tool
 from callgate.cli.file_undo import file_undo
 from callgate.errors import AuthError
 from callgate.mcp import McpServer
 from callgate.testing import call
+from callgate.wire.endpoint_health import health_for
 
 from .conftest import Answer, add
 
@@ -219,6 +224,31 @@ def test_metrics_count_what_happened(serve) -> None:
     ):
         assert line in lines
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
+
+
+def test_metrics_tell_of_the_store_the_endpoints_and_the_workers(serve, tmp_path) -> None:
+    pool = WorkerPool([Path(__file__).parent.parent / "workers" / "toolbox.py"], size=1, name="tools")
+    site = serve(Gate(ScriptedModel(["ok", "ok"]), [pool], store=str(tmp_path / "s.db")))
+    health_for(("https://key@models.example/v1 secret", "m"))
+    site.chat({"prompt": "a"})
+    lines = site.get("/metrics").body.decode().splitlines()
+    shown = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    assert shown["callgate_store_seconds_count"] >= 3
+    assert shown["callgate_kept_bytes"] > 0
+    assert shown['callgate_workers{pool="tools",state="ready"}'] == 1
+    expected = {
+        "callgate_store_failures_total": 0, "callgate_store_retries_total": 0, "callgate_store_connections_cut_total": 0,
+        "callgate_store_connections": 1, "callgate_store_connections_opened_total": 1, "callgate_store_waiting": 0,
+        "callgate_leases_lost_total": 0, "callgate_leases_busy_total": 0, "callgate_sessions_swept_total": 0,
+        'callgate_worker_deaths_total{pool="tools"}': 0,
+    }  # fmt: skip
+    assert {name: shown[name] for name in expected} == expected
+    endpoints = [name for name in shown if name.startswith("callgate_endpoint_down") and "models.example" in name]
+    assert len(endpoints) == 1
+    assert "secret" not in "".join(lines)
+    os.kill(pool.pids[0], signal.SIGKILL)
+    site.until(lambda: pool.health["died"] == 1)
+    assert 'callgate_worker_deaths_total{pool="tools"} 1' in site.get("/metrics").body.decode()
 
 
 def test_the_document_has_every_operation_and_the_page_needs_nothing_from_elsewhere(serve) -> None:

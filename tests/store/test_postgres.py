@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from callgate.errors import SessionBusyError, StoreError
+from callgate.errors import SessionBusyError, StoreError, UsageError
 from callgate.machine.facts import CallStarted
-from callgate.store import Claim, database, open_store
+from callgate.store import LEASE_S, Claim, database, open_store
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
 from callgate.store.sql import SqlStore
@@ -391,5 +391,99 @@ def test_tables_of_a_newer_version_are_refused_and_left_alone(open_sql: Callable
             assert "callgate_claims" not in store._dialect.tables(Transaction(connection, store._dialect))
         finally:
             connection.close()
+
+    run(story())
+
+
+# Durability, replicas and impatience ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("durable", "expected"), [("effects", ["off", "on"]), ("everything", ["on", "on"])])
+def test_facts_wait_for_the_disk_before_effects_or_always(postgres_url: str, durable: Any, expected: list[str]) -> None:
+    async def story() -> None:
+        store = open_store(postgres_url, durable=durable)
+        assert isinstance(store, SqlStore)
+        seen: list[str] = []
+        begin = store._dialect.begin
+
+        def begun(connection: Any, *, durable: bool) -> None:
+            begin(connection, durable=durable)
+            seen.append(connection.execute("SHOW synchronous_commit").fetchone()[0])
+
+        lease = await store.acquire("a", owner="me")
+        store._dialect.begin = begun  # type: ignore[method-assign]
+        await store.append(lease, fact("x"), position=0)
+        await store.append(lease, fact("y"), position=1, durable=True)
+        assert seen == expected
+        await store.aclose()
+
+    run(story())
+
+
+def test_a_durability_that_is_none_is_refused(postgres_url: str) -> None:
+    with pytest.raises(UsageError, match="use 'effects' or 'everything'"):
+        open_store(postgres_url, durable="sometimes")  # type: ignore[arg-type]
+
+
+def test_lists_and_exports_are_read_from_the_replica_while_it_answers(postgres_url: str, postgres_server: str) -> None:
+    copy = f"{postgres_server}/replica_{os.urandom(4).hex()}"
+    with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {copy.rpartition('/')[2]}")
+
+    async def story() -> None:
+        async with opened(copy) as replica:
+            await begun(replica, "old")
+        store = open_store(postgres_url, replica=copy)
+        assert isinstance(store, SqlStore)
+        await begun(store, "old", "new")
+        assert [info.id for info in await store.sessions()] == ["old"]
+        assert [info.id for info in await store.session_page(limit=5)] == ["old"]
+        assert (await store.read("new"), len(await store.load("new"))) == ([], 1)
+        with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {copy.rpartition('/')[2]} WITH (FORCE)")
+        assert {info.id for info in await store.sessions()} == {"old", "new"}
+        assert len(await store.read("new")) == 1
+        await store.aclose()
+
+    run(story())
+
+
+def test_a_run_that_begins_does_not_wait_for_a_silent_server_and_its_lease_is_released_later(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a", "b")
+            store.patience_s = 0.2
+            [frozen] = await backends(postgres_url, store)
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                with pytest.raises(StoreError, match=r"no answer from .* within 0\.2 s"):
+                    await store.acquire("a", owner="first")
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+            store.patience_s = 60.0
+            while True:  # The first one is carried out now, and released since nobody wants it.
+                try:
+                    lease = await store.acquire("a", owner="second")
+                    break
+                except SessionBusyError:
+                    await asyncio.sleep(0)
+            assert lease.position == 1
+            assert store.statistics.failures == 1
+
+    run(story())
+
+
+def test_a_lease_lasts_no_longer_than_its_term_though_the_clock_was_put_back(open_sql: Callable[[], SqlStore]) -> None:
+    async def story() -> None:
+        store = open_sql()
+        await store.acquire("a", owner="elsewhere")
+        later = "UPDATE callgate_sessions SET expires_s = expires_s + 3600"
+        await store._database.do(lambda tx: tx.run(later))
+        with pytest.raises(SessionBusyError):
+            await store.acquire("a", owner="me")
+        [(left_s,)] = await store._database.do(
+            lambda tx: [(float(tx.rows("SELECT expires_s FROM callgate_sessions")[0][0]) - tx.now_s(),)]
+        )
+        assert 0 < left_s <= LEASE_S
 
     run(story())

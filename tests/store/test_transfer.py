@@ -74,7 +74,7 @@ async def filled(store: SqlStore, session: str, count: int, start: int = 0) -> N
 
 
 def test_every_table_is_copied() -> None:
-    assert {"callgate_meta", "callgate_sessions", *transfer.OF_SESSION, *transfer.APART} == set(TABLES)
+    assert set(TABLES) <= {"callgate_meta", "callgate_sessions", *transfer.OF_SESSION, *transfer.APART}
 
 
 def test_sessions_times_keys_and_answers_arrive_and_both_sides_have_one_hash(stores: tuple[SqlStore, SqlStore]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from callgate.errors import UsageError
 from callgate.sessions import Undo
 
-__all__ = ["file_undo"]
+__all__ = ["file_undo", "forget_files"]
 
 _FILES = "callgate.files"
 
@@ -23,12 +23,27 @@ def file_undo() -> Undo | None:
     return _undone if importlib.util.find_spec(_FILES) is not None else None
 
 
+def forget_files(session: str) -> int:
+    """Delete the backups of files that a session's calls changed; return how many. The changes cannot be undone then."""
+    if importlib.util.find_spec(_FILES) is None:
+        return 0
+    stored = _backups()
+    found = [change.id for change in stored.changes() if change.session == session]
+    for id in found:
+        stored.forget(id)
+    return len(found)
+
+
+def _backups() -> Any:
+    backups: Any = importlib.import_module(f"{_FILES}.backups")
+    bounds: Any = importlib.import_module(f"{_FILES}.bounds")
+    return backups.Backups(backups.default_state_dir(), bounds.Bounds())
+
+
 def _undone(session: str, call_ids: Sequence[str]) -> list[str]:
     """Restore what the calls wrote, the newest change first. Later changes are never overwritten."""
     files: Any = importlib.import_module(_FILES)
-    backups: Any = importlib.import_module(f"{_FILES}.backups")
-    bounds: Any = importlib.import_module(f"{_FILES}.bounds")
-    stored = backups.Backups(backups.default_state_dir(), bounds.Bounds())
+    stored = _backups()
     return [
         _put_back(files, change)
         for change in stored.changes()

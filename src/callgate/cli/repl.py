@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from callgate import strict_json
 from callgate.cli.chat_session import ChatSession
 from callgate.cli.exchange import INTERRUPTED, OK, run_exchange
+from callgate.cli.input_history import HISTORY_FILE
 from callgate.cli.line_editor import History, LineReader, line_reader
 from callgate.cli.options import Options
 from callgate.cli.render import Terminal, one_line
@@ -28,7 +29,7 @@ __all__ = ["converse"]
 def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: StoredSession) -> int:
     """Run the loop until the user leaves; return the exit code."""
     context = CommandContext(chat, terminal, options, stored, turn=lambda prompt: run_exchange(chat, terminal, prompt))
-    history = History(os.path.join(state_dir(), "history") if stored.is_kept else None)
+    history = History(os.path.join(state_dir(), HISTORY_FILE) if stored.is_kept else None)
     choices = {name: (lambda command=command: command.choices(context)) for name, command in COMMANDS.items()}
     line = line_reader(chat, history, choices, lambda: show_call(terminal), options.root or ".")
     if chat.approver is not None:

@@ -115,7 +115,8 @@ def serve(ctx: click.Context, **given: Any) -> None:
     if options.debug:
         logging.getLogger("uvicorn").addHandler(log_handler(secrets_of(settings)))
         logging.getLogger("uvicorn").setLevel(logging.INFO)
-    with opened(None if options.ephemeral else store_place(options.store)) as store:
+    chosen = {key: settings[key] for key in ("durable", "store_replica")}
+    with opened(None if options.ephemeral else store_place(options.store), chosen) as store:
         _serve(options, token, store)
 
 
@@ -128,7 +129,7 @@ def _check_no_token(ctx: click.Context, host: str) -> None:
 
 
 def _serve(options: Options, token: str | None, store: Store) -> None:
-    from callgate.cli.file_undo import file_undo
+    from callgate.cli.file_undo import file_undo, forget_files
     from callgate.cli.provider import choose
     from callgate.cli.settings import limits_of
 
@@ -149,8 +150,12 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         origins=options.allow_origin,
         runs=options.runs,
         stop_s=options.stop_s,
+        keep_sessions_s=_age(options.settings, "retention.sessions"),
+        keep_anonymous_s=_age(options.settings, "retention.anonymous"),
     )
-    service = Service(gate, options=service_options, providers=_providers(chosen, options.provider), undo=file_undo())
+    service = Service(
+        gate, options=service_options, providers=_providers(chosen, options.provider), undo=file_undo(), forget=forget_files
+    )
     with _listening(options.host, options.port) as listener:
         if chosen.line:
             click.echo(chosen.line, err=True)
@@ -198,6 +203,20 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
             compaction=settings["compaction"],
         )
     except (ToolLoadError, UsageError) as error:
+        raise InputError(str(error)) from error
+
+
+def _age(settings: Settings, key: str) -> float | None:
+    """Return how long something is kept, in seconds; None: for ever."""
+    from callgate.config.age import age_s
+    from callgate.errors import UsageError
+
+    text = settings[key]
+    if text in (None, "", "never"):
+        return None
+    try:
+        return age_s(text, name=key)
+    except UsageError as error:
         raise InputError(str(error)) from error
 
 

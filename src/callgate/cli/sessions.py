@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 import uuid
@@ -20,17 +21,20 @@ import click
 from callgate import sessions as whole
 from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, in_words_of_the_command, loss_lines
-from callgate.cli.file_undo import file_undo
+from callgate.cli.file_undo import file_undo, forget_files
+from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
-from callgate.cli.state import opened, store_place
+from callgate.cli.state import opened, state_dir, store_place
+from callgate.config.age import age_s
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
-from callgate.machine.facts import Fact, HistoryGiven, Unreadable
+from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
+from callgate.store.listing import delete_older, read_facts
 from callgate.store.owner import shown
 from callgate.types import Content, JsonObject, Loss
 
@@ -43,7 +47,6 @@ TITLE_CHARS_MAX = 60
 LINE_CHARS_MAX = 400
 HISTORY_FORMATS = tuple(name for name in FORMAT_NAMES if name not in ("json_schema", "mcp", "snakepit"))
 
-_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}
 _STATES = {"idle": "idle", "waiting": "waits for approval", "interrupted": "interrupted"}
 
 
@@ -196,7 +199,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
 
     async def work(store: Store) -> tuple[SessionInfo, list[Fact]]:
         info = await find(store, cast("str", id))
-        return info, await store.load(info.id)
+        return info, await read_facts(store, info.id)
 
     info, facts = _with_store(store, work)
     _report_unreadable(info.id, facts)
@@ -312,7 +315,11 @@ def _named(document: Any) -> tuple[str | None, list[Fact]]:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @store_option
 def delete_sessions(ids: tuple[str, ...], *, older_than: str | None, yes: bool, store: str | None) -> None:
-    """Delete the sessions; what is gone is gone."""
+    """Delete the sessions; what is gone is gone.
+
+    With them go the backups of files that their calls changed, and their prompts in the input history. An audit log is not
+    changed: its records are kept by its own rules.
+    """
     if bool(ids) == (older_than is not None):
         raise click.UsageError("name the sessions to delete, or say how old they are with --older-than")
     if not yes and not is_terminal(sys.stdin):
@@ -325,34 +332,46 @@ def delete_sessions(ids: tuple[str, ...], *, older_than: str | None, yes: bool, 
         return [info for info in await store.sessions() if info.updated_s < before_s and info.owner is None]
 
     infos = _with_store(store, found)
+    history = os.path.join(state_dir(), HISTORY_FILE)
     for line in _table([[info.id, _when(info.updated_s), info.title] for info in infos]):
         click.echo(line, err=True)
     if not yes:
         click.confirm(f"Delete {len(infos)} session{'s' if len(infos) > 1 else ''}?", abort=True, err=True)
 
     async def work(store: Store) -> list[str]:
-        return [info.id for info in infos if not await _deleted(store, info, before_s)]
+        return [info.id for info in infos if not await _deleted(store, info, before_s, history)]
 
-    for session in _with_store(store, work):
+    kept = _with_store(store, work)
+    for session in kept:
         click.echo(escape(f"session {session} is in use again, and was kept"), err=True)
 
 
-async def _deleted(store: Store, info: SessionInfo, before_s: float) -> bool:
-    """Delete a session; return False for one that was found by its age and is in use since."""
+async def _deleted(store: Store, info: SessionInfo, before_s: float, history: str) -> bool:
+    """Delete a session and what else is kept of it; return False for one that was found by its age and is in use since."""
     try:
-        await store.delete(info.id)
+        facts = await store.load(info.id)
+        said = [text_of(fact.content) for fact in facts if isinstance(fact, RunStarted) and fact.content]
+    except StoreError:  # It cannot be read, and can be deleted all the same.
+        said = []
+    try:
+        if not before_s:
+            await store.delete(info.id)
+        elif not await delete_older(store, info.id, before_s):
+            return False
     except SessionBusyError:
         if not before_s:
             raise
         return False
+    forget_files(info.id)
+    forget_inputs(history, said)
     return True
 
 
 def _age_s(age: str) -> float:
-    unit_s = _UNITS_S.get(age[-1:], 0)
-    if not unit_s or not age[:-1].isdecimal() or not age.isascii():
-        raise click.UsageError(f"--older-than {age!r}: give a whole number and a unit, as in 30d, 12h or 90m")
-    return float(age[:-1]) * unit_s
+    try:
+        return age_s(age, name="--older-than")
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
 
 
 @sessions.command("fork", short_help="A copy of a session that goes its own way.")

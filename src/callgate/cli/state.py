@@ -51,10 +51,15 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
 
 
 @contextlib.contextmanager
-def opened(place: str | None) -> Generator[Store]:
-    """The store there, closed afterwards; None is memory. What goes wrong with it is a sentence of the command."""
+def opened(place: str | None, settings: Mapping[str, Any] | None = None) -> Generator[Store]:
+    """The store there, closed afterwards; None is memory. What goes wrong with it is a sentence of the command.
+
+    `settings` say how durable it is and which replica it has.
+    """
+    settings = settings or {}
     try:
-        store = open_store(place)
+        replica = settings.get("store_replica") if place is not None and "://" in place else None
+        store = open_store(place, durable=settings.get("durable") or "effects", replica=replica)
         try:
             yield store
         finally:

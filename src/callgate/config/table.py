@@ -71,6 +71,21 @@ _PLAIN = (
         choices=("summary", "trim"),
     ),
     _setting("store", "Where sessions are kept: a SQLite file or postgresql://...", flag="--store", project="no"),
+    _setting(
+        "durable", "Facts of the journal that wait for the disk: those before an effect, or everything.", default="effects",
+        choices=("effects", "everything"), project="no",
+    ),
+    _setting(
+        "store_replica", "A read-only copy of the PostgreSQL store, for lists and exports: postgresql://...", project="no"
+    ),
+    _setting(
+        "retention.sessions", "How long the service keeps sessions after their last use: 90d, 12h; always if not set.",
+        project="no",
+    ),
+    _setting(
+        "retention.anonymous", "The same for sessions that their client did not name; 'never' keeps them.", default="7d",
+        project="no",
+    ),
     _setting("audit", "The log that every call is written down in.", flag="--audit", project="no", is_path=True),
     _setting("audit_key", "A file with the key that the audit log is sealed with.", project="no", is_path=True),
     _setting("audit_anchor", "A file elsewhere that every end of the audit log is appended to.", project="no", is_path=True),

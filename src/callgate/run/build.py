@@ -14,7 +14,7 @@ from callgate.permission.guard import Guard
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
 from callgate.run.inputs import usable_parts
-from callgate.store import Store, open_store
+from callgate.store import Durability, Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools
 from callgate.types import Limits, Price
@@ -43,6 +43,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     tools_shown: int | None,
     prices: Mapping[str, Price] | None,
     compaction: Literal["summary", "trim"],
+    durable: Durability,
 ) -> GateConfig:
     """Build the configuration of a gate.
 
@@ -61,7 +62,9 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     if tools_shown is not None:
         allowed = policy.may_declare
         executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
-    opened = open_store(store)
+    if durable not in ("effects", "everything"):
+        raise UsageError(f"durable={durable!r}: use 'effects' or 'everything'")
+    opened = open_store(store, durable=durable)
     guard = Guard(
         tools=executor,
         policy=policy,
@@ -88,6 +91,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         compaction=compaction,
         system=system,
         settings=dict(settings or {}),
+        is_durable=durable == "everything",
     )
     config.declare()  # Raises now what would fail in the first request.
     return config

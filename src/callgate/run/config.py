@@ -37,6 +37,8 @@ class GateConfig:
     system: str | None
     settings: Mapping[str, Any]
     declarer: ToolDeclarer
+    is_durable: bool
+    """True if every fact waits for the disk, and not only those that precede an effect."""
     who: AnsweredBy = field(init=False)
     """The name of the model, unless a response names another one."""
 

@@ -99,6 +99,7 @@ class RunContext:
         """Journal facts and take them in; return the calls that they settled."""
         if not new_facts:
             return []
+        durable = durable or self.config.is_durable
         settled = await self.session.journal(self.config.store, self.lease, new_facts, durable=durable)
         if settled:
             self.settle(settled)

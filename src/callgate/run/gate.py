@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callgate.run.context import Emit
     from callgate.run.resources import Resources
     from callgate.run.run_request import RunRequest
-    from callgate.store import Store
+    from callgate.store import Durability, Store
     from callgate.tools.executor import Executor
     from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
 
@@ -52,7 +52,8 @@ class Gate:
     The model is a name, a model object, or a list of these as a fallback chain: if the first cannot be reached, the next
     takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `policy` and `approve`
     decide what may run, `rates` how often; `audit` is the path of an audit log, and `cache` answers repeated read-only
-    calls from memory. `elicit` answers questions of MCP servers to the user.
+    calls from memory. `elicit` answers questions of MCP servers to the user. With `durable="everything"` every fact is on
+    the disk before the run goes on, and not only those that precede an effect.
 
     A gate has no conversation of its own: `reply.session` is the id of the one that a run began, and `run(...,
     session=...)` continues it.
@@ -77,6 +78,7 @@ class Gate:
         tools_shown: int | None = None,
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
+        durable: Durability = "effects",
     ) -> None:
         from callgate.run.build import build_config
         from callgate.run.resources import Resources
@@ -84,7 +86,7 @@ class Gate:
         self._config = build_config(
             model, tools, system=system, mode=mode, settings=settings, limits=limits, policy=policy, approve=approve,
             store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
-            compaction=compaction,
+            compaction=compaction, durable=durable,
         )  # fmt: skip
         self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callgate.errors import SessionBusyError, UsageError
+from callgate.errors import NewerSessionError, SessionBusyError, UsageError
 from callgate.machine import facts
 from callgate.permission import Approval
 from callgate.server.body import read_json
@@ -62,7 +62,10 @@ async def _may_wait(service: Service, infos: Sequence[SessionInfo]) -> list[bool
     async def look(info: SessionInfo) -> bool:
         if service.not_waiting.get(info.id) == info.facts:
             return False
-        last = await service.store.load(info.id, start=info.facts - 1)
+        try:
+            last = await service.store.load(info.id, start=info.facts - 1)
+        except NewerSessionError:
+            return False
         waits = not (len(last) == 1 and isinstance(last[0], _NOT_WAITING))
         if not waits:
             service.not_waiting[info.id] = info.facts

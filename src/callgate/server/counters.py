@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from callgate.store.statistics import BOUNDS_S, Histogram
 from callgate.types import Usage
 
 if TYPE_CHECKING:
@@ -14,22 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BOUNDS_S", "Histogram", "Metrics"]
 
-BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LABELS_MAX = 500
 """Different values of one label before further ones are counted as `other`."""
-
-
-@dataclass(slots=True)
-class Histogram:
-    """How long things took."""
-
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, duration_s: float) -> None:
-        """One more."""
-        self.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
-        self.sum_s += duration_s
 
 
 class Metrics:

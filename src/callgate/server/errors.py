@@ -43,6 +43,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.SessionBusyError: (409, "session_busy"),
     errors.SessionChangedError: (409, "session_changed"),
     errors.SessionLostError: (409, "session_lost"),
+    errors.NewerSessionError: (503, "session_newer"),
     errors.StoreError: (503, "store_unavailable"),
     errors.AuditError: (503, "audit_unavailable"),
     errors.BlockedError: (422, "prompt_blocked"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["routes", "state_of"]
 
-STORE_S = 2.0
+STORE_S = 1.5
 """How long the store may take to answer before it counts as down."""
 PROBE, PROBE_START = "health-probe", 2**31 - 1
 """A read that no session has facts for, however it is called: it shows that the store answers."""

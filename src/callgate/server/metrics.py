@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +13,8 @@ from starlette.routing import Route
 
 from callgate.server.counters import BOUNDS_S, Histogram
 from callgate.server.openapi import Operation, table
+from callgate.store.statistics import StoreStatistics
+from callgate.wire.endpoint_health import endpoint_states
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -36,6 +38,11 @@ def text_of(service: Service) -> str:
         *_gauge("callgate_followers", followers),
         *_gauge("callgate_approvals_waiting", waiting),
         *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
+        *_gauge("callgate_kept_bytes", service.kept_bytes),
+        *_counter("callgate_sessions_swept_total", {(): service.sweeper.swept}, ()),
+        *_store_lines(service.store),
+        *_endpoint_lines(),
+        *_worker_lines(service.gate.tools.toolsets),
         *_histogram("callgate_run_seconds", counted.run_s),
         *_histogram("callgate_call_seconds", counted.call_s),
         *_gauge("process_start_time_seconds", service.began_s),
@@ -48,7 +55,7 @@ def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Ite
     yield f"# TYPE {name} counter"
     for key, count in sorted(counts.items(), key=repr):
         pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
-        yield f"{name}{{{pairs}}} {count}"
+        yield f"{name}{{{pairs}}} {count}" if pairs else f"{name} {count}"
 
 
 def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
@@ -59,6 +66,50 @@ def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
         yield f'{name}_bucket{{le="{bound}"}} {count}'
     yield f"{name}_sum {histogram.sum_s:.6f}"
     yield f"{name}_count {count}"
+
+
+def _store_lines(store: object) -> Iterator[str]:
+    """Durations, failures and connections of a store in a database, and the leases that were lost or in use."""
+    found = getattr(store, "statistics", None)
+    if not isinstance(found, StoreStatistics):
+        return
+    yield from _histogram("callgate_store_seconds", found.seconds)
+    for name in ("failures", "retries"):
+        yield from _counter(f"callgate_store_{name}_total", {(): getattr(found, name)}, ())
+    for name in ("opened", "cut"):
+        yield from _counter(f"callgate_store_connections_{name}_total", {(): getattr(found, name)}, ())
+    yield from _gauge("callgate_store_connections", found.connections)
+    yield from _gauge("callgate_store_waiting", found.waiting)
+    for name in ("lost", "busy"):
+        yield from _counter(f"callgate_leases_{name}_total", {(): getattr(found, name)}, ())
+
+
+def _endpoint_lines() -> Iterator[str]:
+    """The circuit breakers of the endpoints of models."""
+    found = endpoint_states()
+    yield from _labelled("callgate_endpoint_down", {(name,): int(state.is_down) for name, state in found.items()})
+    yield from _labelled("callgate_endpoint_pause_seconds", {(name,): state.pause_left_s for name, state in found.items()})
+
+
+def _labelled(name: str, values: Mapping[tuple[str], float]) -> Iterator[str]:
+    yield f"# TYPE {name} gauge"
+    for (endpoint,), value in sorted(values.items()):
+        yield f'{name}{{endpoint="{_escaped(endpoint)}"}} {value:g}'
+
+
+def _worker_lines(toolsets: Iterable[object]) -> Iterator[str]:
+    """Workers by state, and those that died or were killed."""
+    pools: list[tuple[str, Mapping[str, int]]] = [
+        (str(getattr(toolset, "name", "workers")), cast("Mapping[str, int]", health))
+        for toolset in toolsets
+        if isinstance(health := getattr(toolset, "health", None), dict)
+    ]
+    yield "# TYPE callgate_workers gauge"
+    for name, health in pools:
+        for state in ("ready", "idle", "starting", "waiting"):
+            yield f'callgate_workers{{pool="{_escaped(name)}",state="{state}"}} {health.get(state, 0)}'
+    deaths = {(name,): health.get("died", 0) for name, health in pools}
+    yield from _counter("callgate_worker_deaths_total", deaths, ("pool",))
 
 
 def _gauge(name: str, value: float) -> Iterator[str]:

@@ -50,6 +50,11 @@ class ServiceOptions:
     stop_s: float = 10.0
     """How long runs may take to end by themselves when the service stops."""
 
+    keep_sessions_s: float | None = None
+    """How long after the last write a session is deleted; None: never."""
+    keep_anonymous_s: float | None = 7 * 86_400.0
+    """The same for sessions that the client did not name."""
+
     def __post_init__(self) -> None:
         """Check what would open the service to every web page.
 

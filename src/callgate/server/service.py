@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from callgate.content.prompt import Prompt
-from callgate.errors import ModelError, SessionBusyError
+from callgate.errors import ModelError, NewerSessionError, SessionBusyError
 from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
@@ -32,11 +32,14 @@ from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.remote_answers import RemoteAnswers
+from callgate.server.retention import Sweeper
 from callgate.server.runs import CURRENT, PendingApproval, Run
 from callgate.sessions import SessionState, State, Undo, state_from_facts
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
+from callgate.store.listing import read_facts
 from callgate.store.protocol import check_id
+from callgate.store.sql import SqlStore
 from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, ToolChoice, ToolDefinition
 
 __all__ = ["Ask", "Service"]
@@ -50,6 +53,8 @@ ENDED_MAX = 128
 ENDED_BYTES = 64 * 1024 * 1024
 """About how many bytes they may have altogether."""
 SUMMARIES_MAX = 2000
+STORE_S = 1.5
+"""How long a run that begins waits for the store before its client gets 503."""
 CANCEL_S = 5.0
 """How long a run that was cancelled may take to leave its session in order."""
 STOPPING = "The service is stopping."
@@ -110,12 +115,17 @@ class Service:
         options: ServiceOptions | None = None,
         providers: Providers | None = None,
         undo: Undo | None = None,
+        forget: Callable[[str], object] | None = None,
     ) -> None:
         self.gate = gate
         self.store = gate.store
         self.options = options or ServiceOptions()
         self.providers = providers or Providers()
         self.undo = undo
+        self.forget = forget
+        """Deletes what is kept of a session outside of the store, as backups of files."""
+        if isinstance(self.store, SqlStore):
+            self.store.patience_s = STORE_S  # A client waits better than a server.
         self.metrics = Metrics()
         self.began_s = time.time()
         self.stopping = False
@@ -139,6 +149,9 @@ class Service:
         )
         self.not_waiting: dict[str, int] = {}
         """Sessions in which no call waits, with how many facts they had when that was seen."""
+        self.sweeper = Sweeper(
+            self.store, self.options, is_live=lambda session: session in self._of_session, forget=self.forget
+        )
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
@@ -157,6 +170,7 @@ class Service:
     async def __aenter__(self) -> Service:
         # MCP servers and connections live as long as the service, not as long as one run.
         await self._opened.enter_async_context(self.gate)
+        await self._opened.enter_async_context(self.sweeper.running())
         for other in self.beside:
             await self._opened.enter_async_context(other())
         # A slow tool server delays runs, not the start of the service.
@@ -310,6 +324,11 @@ class Service:
         return self._of_session.get(session)
 
     @property
+    def kept_bytes(self) -> int:
+        """About how many bytes the events of runs take that are kept for clients, live runs included."""
+        return self._over_bytes + sum(run.size for run in self._live.values())
+
+    @property
     def live(self) -> list[Run]:
         """The runs that go on."""
         return list(self._live.values())
@@ -362,7 +381,13 @@ class Service:
         """A session as lists show it; computed once for each state of the session."""
         held = self._summaries.get(info.id)
         if held is None or held.facts != info.facts:
-            found = state_from_facts(info.id, await self.store.load(info.id))
+            try:
+                facts = await read_facts(self.store, info.id)
+                if len(facts) < info.facts:  # A replica lags.
+                    facts = await self.store.load(info.id)
+                found = state_from_facts(info.id, facts)
+            except NewerSessionError:  # It is listed all the same; a process of that version knows more.
+                return Summary(info.facts, "interrupted", 0, ())
             held = Summary(info.facts, found.state, found.exchanges, tuple(found.reply.approvals))
             self._summaries[info.id] = held
             while len(self._summaries) > SUMMARIES_MAX:

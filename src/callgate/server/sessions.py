@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import uuid
@@ -263,6 +264,8 @@ async def deleted(service: Service, request: Request) -> Response:
         raise SessionBusyError(f"session {session!r} has a run; cancel it first")
     if not await service.store.delete(session):
         raise HttpError(404, "no_such_session", f"there is no session {session!r}")
+    if service.forget is not None:
+        await asyncio.to_thread(service.forget, session)
     return json_response({"deleted": session})
 
 

@@ -12,18 +12,21 @@ import os
 from callgate.errors import UsageError
 from callgate.store.idempotency import Claim, IdempotencyKeys
 from callgate.store.memory import MemoryStore
-from callgate.store.protocol import LEASE_S, Lease, SessionInfo, Store
+from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, Store
 
-__all__ = ["LEASE_S", "Claim", "IdempotencyKeys", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
+__all__ = ["LEASE_S", "Claim", "Durability", "IdempotencyKeys", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"
 
 
-def open_store(store: Store | str | os.PathLike[str] | None) -> Store:
+def open_store(
+    store: Store | str | os.PathLike[str] | None, *, durable: Durability = "effects", replica: str | None = None
+) -> Store:
     """A store object as it is; None is memory, a path is a SQLite file, a `postgresql://` URL is a database there.
 
-    Nothing is opened before it is used.
+    Nothing is opened before it is used. With `durable="everything"` every fact is on the disk before a run goes on, and not
+    only those that precede an effect. `replica` is the URL of a read-only copy of the database, for lists and exports.
 
     Raises:
         UsageError: a URL of another kind, or no store at all.
@@ -39,10 +42,12 @@ def open_store(store: Store | str | os.PathLike[str] | None) -> Store:
     if store.startswith(_POSTGRES):
         from callgate.store.postgres import postgres_store
 
-        return postgres_store(store)
+        return postgres_store(store, durable=durable, replica=replica)
     from callgate.store.sqlite import sqlite_store
 
     path = store.removeprefix(_SQLITE)
     if "://" in path or not path:
         raise UsageError(f"store={store!r}: use a path for SQLite, or a URL that begins with postgresql://")
-    return sqlite_store(path)
+    if replica is not None:
+        raise UsageError(f"replica={replica!r}: a SQLite file has none; leave it out")
+    return sqlite_store(path, durable=durable)

@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 from callgate.errors import CallgateError, StoreError
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.schema import prepare_schema
+from callgate.store.statistics import StoreStatistics
 
 __all__ = ["Database"]
 
@@ -62,9 +63,18 @@ class _Operation:
     work: Callable[[Transaction], Any] | None = None
     prepare: Callable[[], object] | None = None
     durable: bool = False
+    on_late: Callable[[Any], object] | None = None
+    """Gets the value if the caller has given up waiting for it."""
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
     lane: _Lane | None = None
     """The thread that carries it out."""
+
+    def give_up(self) -> None:
+        """Wait no longer. With `on_late`, what has not begun never will, and the value of what has goes there."""
+        if (on_late := self.on_late) is not None and not self.done.cancel():
+            self.done.add_done_callback(
+                lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
+            )
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -83,6 +93,14 @@ class Database:
         self._lanes: list[_Lane] = []
         self._process = 0
         self._lock = _LOCK
+        self._statistics = StoreStatistics()
+
+    @property
+    def statistics(self) -> StoreStatistics:
+        """The counters, with the connections and the queue as they are now."""
+        self._statistics.connections = sum(lane.is_connected for lane in self._lanes)
+        self._statistics.waiting = self._queue.qsize()
+        return self._statistics
 
     async def do(
         self,
@@ -92,22 +110,45 @@ class Database:
         durable: bool = False,
         reads: bool = False,
         patience_s: float = math.inf,
+        on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Carry out the work in a transaction and return its value. With `durable` its changes survive a loss of power.
 
         `prepare` runs first, in the same thread but outside of the transaction; if it raises, nothing is done. The work may
         run a second time, where the first was undone because an operation of the same commit had failed. With `reads`, for
         work that changes nothing, a cancellation of the caller takes effect at once. An operation that is not over after
-        `patience_s` raises a StoreError, and may still be carried out later.
+        `patience_s` raises a StoreError, and may still be carried out later; `on_late` then gets its value, in any thread.
 
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.
         """
+        started_s, failed = time.monotonic(), True
+        try:
+            value = await self._until_unlocked(work, prepare, durable, reads, patience_s, on_late)
+            failed = False
+        except CallgateError as error:
+            failed = isinstance(error, StoreError)
+            raise
+        finally:
+            self._statistics.took(time.monotonic() - started_s, failed=failed)
+        return value
+
+    async def _until_unlocked(
+        self,
+        work: Callable[[Transaction], T],
+        prepare: Callable[[], object] | None,
+        durable: bool,
+        reads: bool,
+        patience_s: float,
+        on_late: Callable[[T], object] | None,
+    ) -> T:
         until_s, (pause_s, pause_max_s) = time.monotonic() + min(LOCKED_S, patience_s), LOCKED_PAUSES_S
         while True:
+            operation = _Operation(work, prepare, durable, on_late)
             try:
-                return cast("T", await self._done(_Operation(work, prepare, durable), reads=reads, patience_s=patience_s))
+                return cast("T", await self._done(operation, reads=reads, patience_s=patience_s))
             except LockedError as error:
+                self._statistics.count("retries")
                 if time.monotonic() >= until_s:
                     raise StoreError(
                         f"{error} in {self._dialect.place} has been locked by another transaction for more than "
@@ -115,6 +156,10 @@ class Database:
                     ) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_max_s)
+
+    def post(self, work: Callable[[Transaction], object]) -> None:
+        """Carry out the work some time, in a transaction, for nobody who waits. From any thread."""
+        self._put(_Operation(work))
 
     async def aclose(self) -> None:
         """End the threads and close the connections, when everything that waits is done."""
@@ -203,6 +248,7 @@ class Database:
                 done.cancel()  # Where the operation has not begun, it never will.
                 raise asyncio.CancelledError
             if now_s >= patient_until_s:
+                operation.give_up()
                 done.add_done_callback(_read)
                 raise StoreError(f"no answer from {self._dialect.place} within {patience_s:g} s")
             self._check([operation.lane] if operation.lane is not None else [*lanes, *self._lanes], done, now_s)
@@ -218,14 +264,22 @@ class _Lane:
     def __init__(self, database: Database, dialect: Dialect, waiting: queue.SimpleQueue[_Operation]) -> None:
         self._database, self._dialect, self.waiting = database, dialect, waiting
         self._connection: Any = None
+        self._statistics = database.statistics
         self._has_begun = self._is_committing = self._is_cut = False
         self.busy_since_s: float | None = None
         self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
+
+    @property
+    def is_connected(self) -> bool:
+        """True if it has a connection."""
+        return self._connection is not None
 
     def cut_if_silent(self, now_s: float) -> None:
         """Cut the connection if its server has not answered for too long. From any thread."""
         since_s = self.busy_since_s
         if since_s is not None and now_s >= since_s + SILENT_S:
+            if not self._is_cut:
+                self._statistics.count("cut")
             self.cut()
 
     def cut(self) -> None:
@@ -364,6 +418,7 @@ class _Lane:
     def _opened(self) -> Any:
         self._is_cut = self._is_committing = self._has_begun = False
         connection = self._dialect.connect()
+        self._statistics.count("opened")
         self._connection = connection  # So that it can be cut while the tables are looked at.
         try:
             prepare_schema(connection, self._dialect)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
+from callgate.machine.facts import Fact
 from callgate.store.principals import keeps_principals
 from callgate.store.protocol import SessionInfo, Store
 
-__all__ = ["Lists", "Place", "place_of", "session_info", "session_page"]
+__all__ = ["Forgets", "Lists", "Place", "delete_older", "place_of", "read_facts", "session_info", "session_page"]
 
 Place: TypeAlias = "tuple[float, str]"
 """Where a session stands in the list: when it was written to, and its id."""
@@ -30,6 +31,22 @@ class Lists(Protocol):
 
     async def session_info(self, session: str) -> SessionInfo | None:
         """One session; None if there is none."""
+        ...
+
+
+class Forgets(Protocol):
+    """An optional method of a store whose sessions expire."""
+
+    async def delete_older(self, session: str, before_s: float) -> bool:
+        """Forget the session if it was last written to before then; whether it was."""
+        ...
+
+
+class Reads(Protocol):
+    """An optional method of a store with a replica."""
+
+    async def read(self, session: str) -> list[Fact]:
+        """Load the facts of a session for somebody who only looks at them; those of a replica may lag."""
         ...
 
 
@@ -78,3 +95,28 @@ async def session_page(
             break
         before = place_of(batch[-1])
     return found[:limit]
+
+
+def _can_forget(store: object) -> TypeGuard[Forgets]:
+    return hasattr(store, "delete_older")
+
+
+async def delete_older(store: Store, session: str, before_s: float) -> bool:
+    """Forget a session if it was last written to before then; whether it was.
+
+    Raises:
+        SessionBusyError: somebody is at work on it.
+    """
+    if _can_forget(store):
+        return await store.delete_older(session, before_s)
+    info = await session_info(store, session)
+    return info is not None and info.updated_s < before_s and await store.delete(session)
+
+
+def _can_read(store: object) -> TypeGuard[Reads]:
+    return hasattr(store, "read")
+
+
+async def read_facts(store: Store, session: str) -> list[Fact]:
+    """Load the facts of a session for somebody who only looks at them; from a replica, where the store has one."""
+    return await (store.read(session) if _can_read(store) else store.load(session))

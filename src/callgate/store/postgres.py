@@ -15,6 +15,7 @@ from typing import Any
 from callgate.errors import UsageError
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
+from callgate.store.protocol import Durability
 from callgate.store.schema import SCHEMA, TABLES
 from callgate.store.sql import SqlStore
 
@@ -36,13 +37,13 @@ _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
-def postgres_store(url: str) -> SqlStore:
-    """Return a store in the database that the URL names.
+def postgres_store(url: str, *, durable: Durability = "effects", replica: str | None = None) -> SqlStore:
+    """Return a store in the database that the URL names; lists and exports are read from the replica, if there is one.
 
     Raises:
         UsageError: psycopg is not installed.
     """
-    return SqlStore(Postgres(url))
+    return SqlStore(Postgres(url), durable=durable, replica=None if replica is None else Postgres(replica))
 
 
 class Postgres:

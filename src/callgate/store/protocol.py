@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from callgate.content.read import role_of, text_of
 from callgate.errors import UsageError
@@ -12,10 +12,23 @@ from callgate.machine.facts import Fact, HistoryGiven, Renamed, RunStarted
 from callgate.strict_json import without_surrogates
 from callgate.types import Content
 
-__all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
+__all__ = [
+    "LEASE_S",
+    "TITLE_CHARS_MAX",
+    "Durability",
+    "Lease",
+    "SessionInfo",
+    "Store",
+    "check_id",
+    "given_title",
+    "title_of",
+]
 
 LEASE_S = 30.0
 """How long a lease lasts unless it is renewed: as long as others wait for an owner who has died elsewhere."""
+
+Durability: TypeAlias = Literal["effects", "everything"]
+"""The facts that wait for the disk: those that precede an effect, or every one."""
 
 TITLE_CHARS_MAX = 80
 SESSION_CHARS_MAX = 200

@@ -6,10 +6,12 @@ the title of a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from callgate.errors import SessionBusyError, SessionLostError, StoreError, UsageError
+from callgate.errors import NewerSessionError, SessionBusyError, SessionLostError, StoreError, UsageError
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
@@ -18,10 +20,15 @@ from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.principals import SqlPrincipals, clean, reserve
-from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
+from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
+from callgate.store.statistics import StoreStatistics
 from callgate.strict_json import without_surrogates
 
 __all__ = ["SqlStore", "line_of"]
+
+logger = logging.getLogger("callgate.store")
+
+T = TypeVar("T")
 
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
 _OWN = "SELECT 1 FROM callgate_principals WHERE session = id AND principal = ?"
@@ -29,6 +36,8 @@ KIND_BYTES = 64
 """Enough of a fact to see its kind."""
 RELEASE_S = 2.0
 """How long the release of a session is waited for."""
+REPLICA_S = 2.0
+"""How long a replica is waited for before the database itself is asked."""
 CLEAN_S = 600.0
 """How often claims that hold no longer are looked for."""
 
@@ -38,12 +47,28 @@ MISSING = b'{"kind": "missing"}'
 
 
 class SqlStore(SqlAnswers, SqlPrincipals):
-    """Keeps facts in tables."""
+    """Keeps facts in tables.
 
-    def __init__(self, dialect: Dialect) -> None:
+    With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
+    and exports are read from the `replica`, a copy of the database that may lag, if there is one that answers.
+    """
+
+    patience_s = math.inf
+    """How long a run that begins waits for the database. A service sets it: its clients wait better than it does."""
+
+    def __init__(self, dialect: Dialect, *, durable: Durability = "effects", replica: Dialect | None = None) -> None:
+        if durable not in ("effects", "everything"):
+            raise UsageError(f"durable={durable!r}: use 'effects' or 'everything'")
         self.dialect = self._dialect = dialect
         self._database = Database(dialect)
+        self._replica = None if replica is None else Database(replica)
+        self._is_durable = durable == "everything"
         self._clean_s = 0.0
+
+    @property
+    def statistics(self) -> StoreStatistics:
+        """Counters of the operations and connections of this process."""
+        return self._database.statistics
 
     # What a store does ----------------------------------------------------------------------------------------------------
 
@@ -68,6 +93,8 @@ class SqlStore(SqlAnswers, SqlPrincipals):
                 found = _row(tx, session, columns)
             [(count, fence, holder, expires_s)] = found
             if holder not in (None, owner) and expires_s > now and not owners.is_gone(holder):
+                if expires_s > now + (longest_s := max(lease_s, LEASE_S)):  # The clock was put back since.
+                    tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", now + longest_s, session)
                 raise SessionBusyError(
                     f"session {session!r} is in use by {owners.shown(holder)}; wait until it is done there"
                 )
@@ -81,11 +108,18 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         def acquired(tx: Transaction) -> Lease:
             try:
                 return work(tx)
+            except SessionBusyError:
+                self.statistics.count("busy")
+                raise
             except LockedError:  # Its owner writes to it at this moment; or does not, and nobody is to wait for that.
                 message = f"session {session!r} is in use: another transaction has locked it; try again later"
                 raise SessionBusyError(message) from None
 
-        return await self._database.do(acquired)
+        return await self._database.do(acquired, patience_s=self.patience_s, on_late=self._release_later)
+
+    def _release_later(self, lease: Lease) -> None:
+        """Release a lease for which nobody waits any more."""
+        self._database.post(lambda tx: self._released(tx, lease))
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
         """Keep the lease for another `lease_s` seconds.
@@ -98,7 +132,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         def work(tx: Transaction) -> None:
             found = _row(tx, lease.session, "fence")
             if not found or found[0][0] != lease.fence:
-                raise _lost(lease)
+                raise self._lost(lease)
             tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.now_s() + lease_s, lease.session)
 
         await self._database.do(work)
@@ -110,18 +144,19 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
 
-        def work(tx: Transaction) -> None:
-            found = _row(tx, lease.session, "fence, facts")
-            if not found or found[0][0] != lease.fence:
-                return
-            if found[0][1]:
-                tx.run("UPDATE callgate_sessions SET owner = NULL, expires_s = 0 WHERE id = ?", lease.session)
-            else:
-                tx.lock(f"session {lease.session}")
-                tx.run("DELETE FROM callgate_sessions WHERE id = ?", lease.session)
-
         # Nobody needs its outcome: a database that does not answer now releases the session when it does, or the lease ends.
-        await self._database.do(work, patience_s=RELEASE_S)
+        await self._database.do(lambda tx: self._released(tx, lease), patience_s=RELEASE_S)
+
+    @staticmethod
+    def _released(tx: Transaction, lease: Lease) -> None:
+        found = _row(tx, lease.session, "fence, facts")
+        if not found or found[0][0] != lease.fence:
+            return
+        if found[0][1]:
+            tx.run("UPDATE callgate_sessions SET owner = NULL, expires_s = 0 WHERE id = ?", lease.session)
+        else:
+            tx.lock(f"session {lease.session}")
+            tx.run("DELETE FROM callgate_sessions WHERE id = ?", lease.session)
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
         """Load the facts of the session from `start` on, oldest first; none when it is new.
@@ -130,15 +165,39 @@ class SqlStore(SqlAnswers, SqlPrincipals):
 
         Raises:
             UsageError: the id cannot be that of a session.
-            StoreError: the database cannot be used, or a later version of callgate has written to the session.
+            NewerSessionError: a newer version of callgate has written to the session.
+            StoreError: the database cannot be used.
         """
         check_id(session)
-        sql = "SELECT position, body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
-        rows = await self._database.do(lambda tx: tx.rows(sql, session, start), reads=True)
+        rows = await self._database.do(lambda tx: _fact_rows(tx, session, start), reads=True)
+        return self._facts_of(session, rows, start)
+
+    async def read(self, session: str) -> list[Fact]:
+        """Load the facts of a session for somebody who only looks at them; those of a replica may lag.
+
+        Raises:
+            UsageError: the id cannot be that of a session.
+            NewerSessionError: a newer version of callgate has written to the session.
+            StoreError: the database cannot be used.
+        """
+        check_id(session)
+        return self._facts_of(session, await self._look(lambda tx: _fact_rows(tx, session, 0)), 0)
+
+    def _facts_of(self, session: str, rows: Sequence[tuple[Any, ...]], start: int) -> list[Fact]:
         try:
             return list(_facts_of(rows, start))
         except codec.NewerSchemaError as error:
-            raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
+            message = f"session {session!r} in {self._dialect.place} cannot be read: {error}"
+            raise NewerSessionError(message) from error
+
+    async def _look(self, work: Callable[[Transaction], T]) -> T:
+        """Read from the replica, or from the database itself where there is none, or none that answers."""
+        if self._replica is not None:
+            try:
+                return await self._replica.do(work, reads=True, patience_s=REPLICA_S)
+            except StoreError as error:
+                logger.warning("the replica is not used: %s", error)
+        return await self._database.do(work, reads=True)
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
         """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
@@ -157,7 +216,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         def work(tx: Transaction) -> None:
             found = _row(tx, lease.session, "facts, fence")
             if not found or found[0][1] != lease.fence:
-                raise _lost(lease)
+                raise self._lost(lease)
             if found[0][0] != position:
                 raise SessionLostError(
                     f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}"
@@ -170,7 +229,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             )  # fmt: skip
 
         # Results can be large, and the event loop is not to wait until they are encoded.
-        await self._database.do(work, prepare=encode, durable=durable)
+        await self._database.do(work, prepare=encode, durable=durable or self._is_durable)
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was written to last first.
@@ -179,7 +238,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
 
-        return await self._database.do(lambda tx: _infos(tx, "WHERE facts > 0 ORDER BY updated_s DESC, id DESC"), reads=True)
+        return await self._look(lambda tx: _infos(tx, "WHERE facts > 0 ORDER BY updated_s DESC, id DESC"))
 
     async def session_page(
         self, *, limit: int, before: tuple[float, str] | None = None, principal: str | None = None
@@ -193,7 +252,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         whose = "" if principal is None else f" AND EXISTS ({_OWN})"
         sql = f"WHERE facts > 0{since}{whose} ORDER BY updated_s DESC, id DESC LIMIT ?"
         values = (*(before or ()), *(() if principal is None else (principal,)), limit)
-        return await self._database.do(lambda tx: _infos(tx, sql, *values), reads=True)
+        return await self._look(lambda tx: _infos(tx, sql, *values))
 
     async def last_kinds(self, *, since_s: float) -> list[tuple[SessionInfo, str]]:
         """The sessions that were written to since then, each with the kind of its last fact, without reading that whole.
@@ -259,13 +318,23 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             SessionBusyError: somebody is at work on it.
             StoreError: the database cannot be used.
         """
+        return await self.delete_older(session, math.inf)
+
+    async def delete_older(self, session: str, before_s: float) -> bool:
+        """Forget the session if it was last written to before then; whether it was.
+
+        Raises:
+            UsageError: the id cannot be that of a session.
+            SessionBusyError: somebody is at work on it.
+            StoreError: the database cannot be used.
+        """
         check_id(session)
 
         def work(tx: Transaction) -> bool:
-            found = _row(tx, session, "owner, expires_s")
-            if not found:
+            found = _row(tx, session, "owner, expires_s, updated_s")
+            if not found or found[0][2] >= before_s:
                 return False
-            [(holder, expires_s)] = found
+            [(holder, expires_s, _)] = found
             if holder is not None and expires_s > tx.now_s() and not owners.is_gone(holder):
                 raise SessionBusyError(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
             tx.lock(f"session {session}")
@@ -309,7 +378,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
                 tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
             return held
 
-        return await self._database.do(work)
+        return await self._database.do(work, durable=self._is_durable, patience_s=self.patience_s, on_late=_ignore)
 
     async def unclaim(self, claim: Claim) -> None:
         """Give the key free, unless somebody else has asked for it since.
@@ -328,6 +397,18 @@ class SqlStore(SqlAnswers, SqlPrincipals):
     async def aclose(self) -> None:
         """End the threads and close the connections, when everything that waits is done."""
         await self._database.aclose()
+        if self._replica is not None:
+            await self._replica.aclose()
+
+    def _lost(self, lease: Lease) -> SessionLostError:
+        self.statistics.count("lost")
+        return SessionLostError(
+            f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
+        )
+
+
+def _ignore(value: object) -> None:
+    """A value that nobody waits for."""
 
 
 def _row(tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
@@ -354,15 +435,14 @@ def _infos(tx: Transaction, condition: str, *values: Any) -> list[SessionInfo]:
     ]
 
 
+def _fact_rows(tx: Transaction, session: str, start: int) -> list[tuple[Any, ...]]:
+    sql = "SELECT position, body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
+    return tx.rows(sql, session, start)
+
+
 def line_of(body: Any) -> bytes:
     """Return the bytes of a row; a damaged one may hold a value of any kind."""
     return body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogateescape")
-
-
-def _lost(lease: Lease) -> SessionLostError:
-    return SessionLostError(
-        f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
-    )
 
 
 def _checked_count(tx: Transaction, session: str, count: Any) -> int:

@@ -24,6 +24,7 @@ from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
+from callgate.store.protocol import Durability
 from callgate.store.schema import SCHEMA
 from callgate.store.sql import SqlStore, line_of
 from callgate.strict_json import without_surrogates
@@ -37,9 +38,9 @@ RETRY_S = 0.01
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def sqlite_store(path: str | Path) -> SqlStore:
+def sqlite_store(path: str | Path, *, durable: Durability = "effects") -> SqlStore:
     """Return a store in the file, which is made when it is first used."""
-    return SqlStore(Sqlite(Path(path).expanduser()))
+    return SqlStore(Sqlite(Path(path).expanduser()), durable=durable)
 
 
 class Sqlite:

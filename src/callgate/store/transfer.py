@@ -28,8 +28,8 @@ DIGEST_KEY = "backup_sha256"
 """Row of `callgate_meta` in a backup: the hash of everything in it."""
 OF_SESSION = {"callgate_facts": "position", "callgate_answers": "call_id"}
 """Tables whose rows belong to a session, and what they are ordered by; the column `session` names it."""
-APART = {"callgate_claims": "key"}
-"""Tables whose rows belong to no session alone, and their keys."""
+APART = {"callgate_claims": ("key",), "callgate_principals": ("session",), "callgate_usage": ("principal", "period")}
+"""Tables whose rows are not part of a session, and their keys."""
 CHUNK = 200
 """Rows that are read at a time."""
 BATCH_ROWS = 2000
@@ -94,7 +94,8 @@ def store_digest(dialect: Dialect) -> tuple[str, str | None]:
         whole = hashlib.sha256()
         for session in read.ids():
             whole.update(read.digest(session))
-        whole.update(_hashed(read.apart("callgate_claims")))
+        for table in APART:
+            whole.update(_hashed(read.apart(table)))
         return whole.hexdigest(), read.noted()
 
 
@@ -125,7 +126,8 @@ class _Copy:
         self._copy_keys()
         self._commit(pending)
         self._there.rollback()
-        whole.update(_hashed(self._read.apart("callgate_claims")))
+        for table in APART:
+            whole.update(_hashed(self._read.apart(table)))
         self._outcome.sha256 = whole.hexdigest()
         return self._outcome
 
@@ -190,16 +192,17 @@ class _Copy:
 
     def _copy_keys(self) -> None:
         for table, key in APART.items():
+            if not (rows := self._read.apart(table)):
+                continue
             columns = self._read.columns(table)
             names, marks = ", ".join(columns), ", ".join("?" * len(columns))
-            changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name != key)
-            rows = self._read.apart(table)
-            self._tx.run_many(
-                f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes} "
-                f"WHERE {table}.session = excluded.session",
-                rows,
-            )
-            self._outcome.keys += len(rows)
+            changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+            # A key that stands for another session in the target stays there.
+            same = f" WHERE {table}.session = excluded.session" if "session" in columns else ""
+            merge = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}{same}"
+            self._tx.run_many(f"INSERT INTO {table} ({names}) VALUES ({marks}) {merge}", rows)
+            if table == "callgate_claims":
+                self._outcome.keys = len(rows)
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -282,7 +285,8 @@ class _Reader:
             return []
         columns = self.columns(table)
         rows = self._tx.rows(f"SELECT {', '.join(columns)} FROM {table}")
-        return sorted((tuple(map(_storable, row)) for row in rows), key=lambda row: str(row[columns.index(APART[table])]))
+        places = [columns.index(name) for name in APART[table]]
+        return sorted((tuple(map(_storable, row)) for row in rows), key=lambda row: [str(row[place]) for place in places])
 
     def digest(self, session: str) -> bytes:
         """Return the hash of a session."""

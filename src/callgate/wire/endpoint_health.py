@@ -15,11 +15,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
-from typing import Protocol
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
 from callgate.errors import RateLimitedError, ServerUnavailableError
 
-__all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "forget_all", "health_for"]
+__all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "endpoint_states", "forget_all", "health_for"]
 
 REQUESTS_TO_OPEN = 10
 """The number of different requests that must have failed for the endpoint to count as down."""
@@ -453,6 +454,12 @@ class _Endpoints:
                 self._in_use[key] = self._kept[key] = health
             return health
 
+    def states(self) -> dict[str, EndpointHealth]:
+        """The endpoints by a number that says nothing of their keys and addresses but in which order they were used."""
+        with self._lock:
+            found = list(self._kept.items())
+        return {f"{number} {_host_of(endpoint)}": health for number, ((endpoint, _), health) in enumerate(found, 1)}
+
     def _make_room(self) -> None:
         if len(self._kept) < ENDPOINTS_MAX:
             return
@@ -469,6 +476,18 @@ _endpoints = _Endpoints()
 def health_for(endpoint: Hashable, clock: Clock | None = None) -> EndpointHealth:
     """The health that all callers of the endpoint in this process share, if they share a clock."""
     return _endpoints.get(endpoint, clock or _SYSTEM)
+
+
+def _host_of(endpoint: Hashable) -> str:
+    """Return the host in the key of an endpoint; nothing else of it may be shown, since it can contain secrets."""
+    words = cast("tuple[Any, ...]", endpoint) if isinstance(endpoint, tuple) else (endpoint,)
+    urls = (word for word in words if isinstance(word, str) and "://" in word)
+    return next((urlsplit(url).hostname or "" for url in urls), "")
+
+
+def endpoint_states() -> dict[str, EndpointHealth]:
+    """The endpoints that this process knows, by a name for metrics."""
+    return _endpoints.states()
 
 
 def forget_all() -> None:

@@ -18,7 +18,7 @@ from callgate.types import ResultStatus, ToolDefinition, ToolResult
 from callgate.workers.fair_queue import FairQueue
 from callgate.workers.job import Affinity, Job, Needs, Session, WorkerLimits
 from callgate.workers.protocol import Worker
-from callgate.workers.slot import Slot, SlotOwner
+from callgate.workers.slot import WORN, Slot, SlotOwner
 
 __all__ = ["PoolConfig", "Scheduler"]
 
@@ -64,7 +64,7 @@ class Scheduler:
         self._sessions: dict[tuple[str, Needs], Session] = {}
         self._swept = time.monotonic()
         self._last_failure = ""
-        self._calls = self._replaced = 0
+        self._calls = self._replaced = self._died = 0
         self.is_closed = False
         self._owner = SlotOwner(
             make=config.make,
@@ -129,6 +129,7 @@ class Scheduler:
                 "sessions": len({name for name, _ in self._sessions}),
                 "calls": self._calls,
                 "replaced": self._replaced,
+                "died": self._died,
             }
 
     @property
@@ -341,6 +342,7 @@ class Scheduler:
         with self._lock:
             if slot in self._ready and not self.is_closed:
                 self._replaced += 1
+                self._died += why != WORN
                 logger.info("worker %s of %r is gone: %s", slot.pid, self._config.name, why)
             self._ready.discard(slot)
             slot.is_idle = False

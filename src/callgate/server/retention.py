@@ -1,0 +1,105 @@
+"""Retention: a sweeper deletes sessions that nobody has written to for longer than they are kept.
+
+A store and the limits come in; old sessions go out of the store, with what else is kept of them. Several processes may sweep
+one store at the same time. A session in use, or one that was written to again, is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from callgate.errors import SessionBusyError, StoreError
+from callgate.server.options import ServiceOptions
+from callgate.store import SessionInfo, Store
+from callgate.store.anonymous import is_anonymous
+from callgate.store.listing import delete_older, session_page
+
+__all__ = ["Sweeper"]
+
+logger = logging.getLogger("callgate.server")
+
+EVERY_S = 600.0
+"""How often old sessions are looked for."""
+PAGE = 200
+"""Sessions that are looked at in one step; requests come in between."""
+
+
+class Sweeper:
+    """Deletes old sessions, while the service runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: ServiceOptions,
+        *,
+        is_live: Callable[[str], bool],
+        forget: Callable[[str], object] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._options = store, options
+        self._is_live, self._forget, self._clock = is_live, forget, clock
+        self.swept = 0
+        """Sessions that were deleted."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Sweep every now and then, until the context is left."""
+        if self._options.keep_sessions_s is None and self._options.keep_anonymous_s is None:
+            yield
+            return
+        task = asyncio.create_task(self._sweep_often())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _sweep_often(self) -> None:
+        while True:
+            # Not at once, and not when all other processes do.
+            await asyncio.sleep(EVERY_S * random.uniform(0.5, 1.5))
+            try:
+                await self.sweep()
+            except StoreError as error:
+                logger.warning("old sessions could not be deleted: %s", error)
+
+    async def sweep(self) -> int:
+        """Delete the sessions that are too old now; return how many.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        now_s, count = self._clock(), 0
+        ages = [age for age in (self._options.keep_sessions_s, self._options.keep_anonymous_s) if age is not None]
+        before = (now_s - min(ages), "") if ages else None
+        while before is not None:
+            page = await session_page(self._store, limit=PAGE, before=before)
+            for info in page:
+                count += await self._swept(info, now_s)
+            before = (page[-1].updated_s, page[-1].id) if len(page) == PAGE else None
+        if count:
+            self.swept += count
+            logger.info("%d sessions were deleted because they were too old", count)
+        return count
+
+    async def _swept(self, info: SessionInfo, now_s: float) -> bool:
+        kept_s = self._kept_s(info.id)
+        if kept_s is None or info.updated_s >= now_s - kept_s or info.owner is not None or self._is_live(info.id):
+            return False
+        with contextlib.suppress(SessionBusyError):
+            if await delete_older(self._store, info.id, now_s - kept_s):
+                if self._forget is not None:
+                    await asyncio.to_thread(self._forget, info.id)
+                return True
+        return False
+
+    def _kept_s(self, session: str) -> float | None:
+        """Return how long a session is kept: the shorter of the two times, where both are about it."""
+        ages = [self._options.keep_sessions_s, self._options.keep_anonymous_s if is_anonymous(session) else None]
+        return min((age for age in ages if age is not None), default=None)

@@ -1,0 +1,63 @@
+"""Statistics of a store: how long operations take, what failed, and how many connections there are.
+
+Durations and events come in from any thread; numbers for metrics go out.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+__all__ = ["BOUNDS_S", "Histogram", "StoreStatistics"]
+
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How long things took."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """One more."""
+        self.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+
+class StoreStatistics:
+    """Counters of one store in one process. Those that grow only ever grow."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seconds = Histogram()
+        """Of operations, from the request to the commit."""
+        self.failures = 0
+        """Operations that ended with an error of the database."""
+        self.retries = 0
+        """Operations that found their row locked by another transaction, and were tried again."""
+        self.opened = 0
+        """Connections that were opened."""
+        self.cut = 0
+        """Connections that were cut because the database did not answer."""
+        self.lost = 0
+        """Leases that another process had taken over."""
+        self.busy = 0
+        """Sessions that were asked for while another process held them."""
+        self.connections = 0
+        """Connections at the moment."""
+        self.waiting = 0
+        """Operations that no connection has begun at the moment."""
+
+    def took(self, duration_s: float, *, failed: bool) -> None:
+        """Count an operation."""
+        with self._lock:
+            self.seconds.add(duration_s)
+            self.failures += failed
+
+    def count(self, name: str) -> None:
+        """Count an event of this name."""
+        with self._lock:
+            setattr(self, name, getattr(self, name) + 1)

@@ -1,0 +1,125 @@
+"""Old sessions expire: those that nobody named by default, others where the service is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate import Gate, ScriptedModel
+from callgate.errors import StoreError
+from callgate.machine.facts import CallStarted
+from callgate.server import Service, retention
+from callgate.server.options import ServiceOptions
+from callgate.server.retention import Sweeper
+from callgate.store import open_store
+from callgate.store.anonymous import new_session_id
+from callgate.store.sql import SqlStore
+
+DAY_S = 86_400.0
+
+
+def run(story: Callable[[SqlStore], Coroutine[Any, Any, None]], path: Path) -> None:
+    async def told() -> None:
+        store = open_store(path / "s.db")
+        assert isinstance(store, SqlStore)
+        try:
+            async with asyncio.timeout(120):
+                await story(store)
+        finally:
+            await store.aclose()
+
+    asyncio.run(told())
+
+
+async def written(store: SqlStore, session: str, age_s: float) -> str:
+    lease = await store.acquire(session, owner="me")
+    await store.append(lease, [CallStarted(id="x")], position=0)
+    await store.release(lease)
+    then_s = time.time() - age_s
+    await store._database.do(lambda tx: tx.run("UPDATE callgate_sessions SET updated_s = ? WHERE id = ?", then_s, session))
+    return session
+
+
+def sweeper(store: SqlStore, forgotten: list[str], **options: Any) -> Sweeper:
+    return Sweeper(store, ServiceOptions(**options), is_live=lambda session: session == "live", forget=forgotten.append)
+
+
+async def ids(store: SqlStore) -> set[str]:
+    return {info.id for info in await store.sessions()}
+
+
+def test_sessions_that_nobody_named_expire_after_a_week_and_others_never(tmp_path: Path) -> None:
+    async def story(store: SqlStore) -> None:
+        old, new = await written(store, new_session_id(), 8 * DAY_S), await written(store, new_session_id(), 6 * DAY_S)
+        await written(store, "named", 800 * DAY_S)
+        forgotten: list[str] = []
+        assert await sweeper(store, forgotten).sweep() == 1
+        assert (await ids(store), forgotten) == ({new, "named"}, [old])
+
+    run(story, tmp_path)
+
+
+def test_all_sessions_expire_where_the_service_is_told_so_but_none_that_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 2)
+
+    async def story(store: SqlStore) -> None:
+        for number in range(7):
+            await written(store, f"old{number}", 3 * DAY_S + number)
+        await written(store, "live", 9 * DAY_S)
+        await written(store, "held", 9 * DAY_S)
+        await store.acquire("held", owner="somebody else")
+        await written(store, "new", 1 * DAY_S)
+        unnamed = await written(store, new_session_id(), 9 * DAY_S)
+        swept = sweeper(store, [], keep_sessions_s=2 * DAY_S, keep_anonymous_s=None)
+        assert await swept.sweep() == 8
+        assert await ids(store) == {"live", "held", "new"}
+        assert unnamed not in await ids(store)
+        assert (swept.swept, await swept.sweep()) == (8, 0)
+
+    run(story, tmp_path)
+
+
+def test_a_session_that_was_used_again_since_it_was_looked_at_is_kept(tmp_path: Path) -> None:
+    async def story(store: SqlStore) -> None:
+        await written(store, "a", 3 * DAY_S)
+        [info] = await store.sessions()
+        await store._database.do(lambda tx: tx.run("UPDATE callgate_sessions SET updated_s = ?", time.time()))
+        assert not await store.delete_older("a", time.time() - DAY_S)
+        assert not await sweeper(store, [], keep_sessions_s=DAY_S)._swept(info, time.time())
+        assert await ids(store) == {"a"}
+        assert await store.delete("a")
+
+    run(story, tmp_path)
+
+
+def test_the_service_sweeps_while_it_runs_and_a_store_that_fails_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "EVERY_S", 0.001)
+
+    async def story(store: SqlStore) -> None:
+        await written(store, new_session_id(), 8 * DAY_S)
+        service = Service(Gate(ScriptedModel([]), store=store))
+        failures, sweep = iter([StoreError("down")]), service.sweeper.sweep
+        swept = asyncio.Event()
+
+        async def counted() -> int:
+            for failure in failures:
+                raise failure
+            count = await sweep()
+            swept.set()
+            return count
+
+        service.sweeper.sweep = counted  # type: ignore[method-assign]
+        async with service:
+            await swept.wait()
+        assert (await ids(store), service.sweeper.swept) == (set(), 1)
+
+    run(story, tmp_path)
