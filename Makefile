@@ -20,7 +20,7 @@ COUNT ?= 50
 
 PY := .venv/bin/python
 # A file of tests at a time on each of JOBS processes.
-PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile -p scripts.judges
 # Coverage doubles the time of the tests, so `make test` measures it only where CALLGATE_COVERAGE is set, as `make check` and CI
 # do. What a test starts as a process of its own is not measured.
 MEASURED = $(if $(CALLGATE_COVERAGE),--cov=callgate --cov-report=)
@@ -104,6 +104,6 @@ ready:
 
 # What some tests need and no package index has as a Python package.
 fetched: ready
-	@$(PY) scripts/json_schema_suite.py
+	@$(PY) scripts/judge_packages.py
 	@scripts/npm-packages
 	@scripts/old-mcp-packages

@@ -342,3 +342,38 @@ def test_the_tests_of_a_module_are_its_mirror_and_those_of_its_folder() -> None:
     for folder, tests in mutants.TESTS.items():
         assert (mutants.SOURCE / folder).exists()
         assert all((ROOT / test).exists() for test in tests)
+
+
+# Judges ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_renews_the_rows_of_the_judges_that_it_asked_and_leaves_the_others(tmp_path: Path) -> None:
+    judges = script("judges")
+    page = tmp_path / "judges.md"
+    page.write_text("| judge | version | what | passed / all | known |\n|---|---|---|---|---|\n\n<!-- end -->\n\nThe end.\n")
+    judges.renew(page, {"openai": judges.Score(3, 4, known={"no reason": 1}), "axe": judges.Score(2, 2)})
+    judges.renew(page, {"openai": judges.Score(1_306, 1_306)})
+    openai, axe = (judges.JUDGES[name] for name in ("openai", "axe"))
+    assert page.read_text("utf-8").partition("|---|\n")[2].splitlines() == [
+        f"| axe | {axe.version} | {axe.what} | 2 / 2 | none |",
+        f"| openai | {openai.version} | {openai.what} | 1,306 / 1,306 | none |",
+        "",
+        "<!-- end -->",
+        "",
+        "The end.",
+    ]
+
+
+def test_a_judge_counts_tests_or_the_questions_that_they_put() -> None:
+    judges = script("judges")
+
+    def report(outcome: str) -> Any:
+        return SimpleNamespace(passed=outcome == "passed", skipped=outcome == "skipped")
+
+    score = judges.Score()
+    score.add(report("passed"), {})
+    score.add(report("failed"), {})
+    score.add(report("passed"), {"judged": [7, 9], "judge_known": {"why": 2}})
+    assert score == judges.Score(8, 11, known={"why": 2})
+    score.add(report("skipped"), {})
+    assert score.skipped

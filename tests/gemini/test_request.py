@@ -308,6 +308,7 @@ def at(body: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize(("case", "kind", "streamed"), [*table()])
+@pytest.mark.judge("protobuf")
 def test_every_body_is_one_that_google_takes(case: Case, kind: str, streamed: bool, surface_of: SurfaceOf) -> None:
     async def main() -> None:
         async with FakeGemini(case.script) as fake:

@@ -17,7 +17,7 @@ import pytest
 TOOLS = Path(__file__).with_name("served_tools.py")
 SERVE = [sys.executable, "-m", "callgate", "mcp", "serve", "-T", str(TOOLS)]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.judge("MCP inspector")]
 
 Inspect = Callable[..., tuple[int, Any, str]]
 

@@ -23,6 +23,8 @@ from callgate.models.gemini import GeminiModel
 from callgate.models.genai import GenaiModel
 from callgate.testing.fake_gemini import FakeGemini, call, fault, text
 
+pytestmark = pytest.mark.judge("google-genai")
+
 MODEL = "gemini-3.8-flash"
 
 

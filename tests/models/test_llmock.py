@@ -21,7 +21,10 @@ from callgate.errors import AuthError, ConnectionLostError, InvalidRequestError,
 from callgate.gemini.surface import Surface
 from callgate.types import Reply
 
-pytestmark = pytest.mark.slow  # It is installed with all that it needs, which takes longer than all quick tests may.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.judge("llmock"),
+]  # It is installed with all that it needs, which takes longer than all quick tests may.
 
 PACKAGE = "llmock==0.2.2"
 KEY = "a-key-of-a-test"

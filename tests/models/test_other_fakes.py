@@ -15,6 +15,8 @@ import pytest
 from callgate import Gate, GeminiModel, OpenAIModel
 from callgate.gemini.surface import Surface
 
+pytestmark = pytest.mark.judge("aimock")
+
 SAID = "Hello from a server of somebody else, in several pieces."
 FIXTURES = {
     "fixtures": [

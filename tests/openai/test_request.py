@@ -69,6 +69,7 @@ def answered(name: str, response: Any, id: str | None = None, **fields: Any) -> 
 # Messages ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("openai")
 def test_a_conversation_with_calls_becomes_messages(judge: Any) -> None:
     body = body_of(
         said("1 + 2?"),
@@ -97,6 +98,7 @@ def test_a_conversation_with_calls_becomes_messages(judge: Any) -> None:
     ]
 
 
+@pytest.mark.judge("openai")
 def test_what_only_gemini_understands_is_left_out_of_the_messages_and_stays_in_the_history(judge: Any) -> None:
     contents = [
         said("Go."),
@@ -115,6 +117,7 @@ def test_what_only_gemini_understands_is_left_out_of_the_messages_and_stays_in_t
     assert talk.contents == contents
 
 
+@pytest.mark.judge("openai")
 def test_thoughts_and_empty_texts_in_a_content_of_the_user_are_not_sent(judge: Any) -> None:
     odd = said(
         {"text": "", "thought": True, "thoughtSignature": "c2ln"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
@@ -149,6 +152,7 @@ def ids_in(body: dict[str, Any]) -> tuple[list[str], list[str]]:
     return asked, [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
 
 
+@pytest.mark.judge("openai")
 def test_calls_without_ids_get_ids_that_are_unique_and_the_same_every_time(judge: Any) -> None:
     contents = [*turns(None, None), said("Done.", role="model"), *turns(None)]
     first, second = (judged(judge, body_of(*contents)) for _ in range(2))
@@ -164,6 +168,7 @@ def test_an_id_made_for_a_call_does_not_change_when_the_conversation_goes_on() -
 
 
 @pytest.mark.parametrize("odd", ["x" * 41, "with space", "é", "\n"])
+@pytest.mark.judge("openai")
 def test_ids_that_openai_refuses_are_replaced_in_both_places(odd: str, judge: Any) -> None:
     asked, answers = ids_in(judged(judge, body_of(*turns(odd))))
     assert asked == answers
@@ -175,6 +180,7 @@ def test_long_ids_go_back_to_a_server_that_sent_them() -> None:
     assert ids_in(body_of(*turns(vllm), quirks=QUIRKS["vllm"])) == ([vllm], [vllm])
 
 
+@pytest.mark.judge("openai")
 def test_an_id_that_comes_again_in_a_later_turn_is_made_another_one(judge: Any) -> None:
     contents = [*turns("call_0"), said("Done.", role="model"), *turns("call_0")]
     asked, answers = ids_in(judged(judge, body_of(*contents)))
@@ -183,6 +189,7 @@ def test_an_id_that_comes_again_in_a_later_turn_is_made_another_one(judge: Any) 
     assert len({*asked}) == 2
 
 
+@pytest.mark.judge("openai")
 def test_a_name_that_the_model_made_up_can_be_sent_back(judge: Any) -> None:
     contents = [
         said("Go."),
@@ -192,12 +199,14 @@ def test_a_name_that_the_model_made_up_can_be_sent_back(judge: Any) -> None:
     judged(judge, body_of(*contents))
 
 
+@pytest.mark.judge("openai")
 def test_arguments_that_could_not_be_read_go_back_as_json(judge: Any) -> None:
     contents = [said("Go."), said(called("add", "a is 1", "c"), role="model"), said(answered("add", {"error": "No."}, "c"))]
     (call,) = judged(judge, body_of(*contents))["messages"][1]["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == {"unreadable": "a is 1"}
 
 
+@pytest.mark.judge("openai")
 def test_media_of_the_user_become_blocks(judge: Any) -> None:
     talk = Conversation()
     wav, pdf = Media(data=b"RIFF", mime_type="audio/wav"), Media(data=b"%PDF", mime_type="application/pdf", name="a.pdf")
@@ -222,6 +231,7 @@ def test_media_that_have_no_place_are_refused_in_what_is_said_now_and_remarked_o
     assert body["messages"][0]["content"].startswith("Look:\n(Media of type video/mp4 stood here")
 
 
+@pytest.mark.judge("openai")
 def test_media_of_a_result_follow_as_a_message_of_the_user(judge: Any) -> None:
     shown = [{"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}]
     contents = [
@@ -272,6 +282,7 @@ CONTENTS = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(CONTENTS, max_size=6), st.booleans())
+@pytest.mark.judge("openai")
 def test_openai_takes_every_history_that_a_conversation_can_hold(judge: Any, contents: list[Any], stream: bool) -> None:
     talk = Conversation(contents)
     talk.add_user("And?")
@@ -329,6 +340,7 @@ def test_a_tool_that_is_declared_without_its_definition_is_refused() -> None:
 # Tools -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("openai")
 def test_a_tool_is_declared_with_its_own_schema(judge: Any) -> None:
     schema = {
         "type": "object",
@@ -357,6 +369,7 @@ ROOTS = {
 
 @pytest.mark.parametrize("schema", ROOTS.values(), ids=ROOTS)
 @pytest.mark.parametrize("server", QUIRKS)
+@pytest.mark.judge("openai")
 def test_a_schema_whose_root_is_refused_is_widened(schema: dict[str, Any], server: str, judge: Any) -> None:
     definition = ToolDefinition(name="odd", input_schema=schema)
     body = body_of(tools=[definition], quirks=QUIRKS[server])
@@ -381,6 +394,7 @@ def test_alternatives_at_the_root_become_one_object_of_all_their_properties() ->
         ("add", {"type": "function", "function": {"name": "add"}}),
     ],
 )  # fmt: skip
+@pytest.mark.judge("openai")
 def test_the_tool_choice_is_said_in_openais_words(choice: str, field: Any, judge: Any) -> None:
     assert judged(judge, body_of(tools=[ADD], tool_choice=choice)).get("tool_choice") == field
 
@@ -421,6 +435,7 @@ EVERY = {
 }  # fmt: skip
 
 
+@pytest.mark.judge("openai")
 def test_every_setting_reaches_openai(judge: Any) -> None:
     assert {*EVERY} == {*SETTINGS}
     body = judged(judge, body_of(tools=[ADD], settings=EVERY, stream=True))

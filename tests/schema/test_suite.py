@@ -1,6 +1,6 @@
 """JSON Schema's own test suite, each of its schemas as a property of a tool: declared in every form, and checked alike.
 
-The cases are fetched by `scripts/json_schema_suite.py` (which `make test` runs) and are no part of this repository.
+The cases are fetched by `scripts/judge_packages.py` (which `make test` runs) and are no part of this repository.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REMOTE: dict[str, dict[str, list[str]]] = json.loads((CASES / "suite_remote.json
 def groups(draft: str) -> list[tuple[str, dict[str, Any]]]:
     files = sorted((SUITE / draft).glob("*.json"))
     if not files:
-        pytest.skip("JSON Schema's test suite is not installed (python scripts/json_schema_suite.py); this was not tested")
+        pytest.skip("JSON Schema's test suite is not installed (python scripts/judge_packages.py); this was not tested")
     return [(file.stem, group) for file in files for group in json.loads(file.read_text("utf-8"))]
 
 
@@ -72,12 +72,17 @@ def test_every_schema_has_a_legal_form_that_is_never_narrower(wire, draft, field
     assert narrower == []
 
 
+@pytest.mark.judge("JSON Schema")
 @pytest.mark.parametrize("draft", DIALECTS)
-def test_the_check_says_what_the_suite_says_but_for_what_would_have_to_be_fetched(draft) -> None:
+def test_the_check_says_what_the_suite_says_but_for_what_would_have_to_be_fetched(draft, record_property) -> None:
     apart: dict[str, list[str]] = {}
-    for file, group in groups(draft):
+    asked = groups(draft)
+    for file, group in asked:
         definition = tool(draft, group["schema"])
         if not all(agrees(definition, test["data"], valid=test["valid"]) for test in group["tests"]):
             assert "http://localhost:1234/" in json.dumps(group["schema"]), group["description"]
             apart.setdefault(file, []).append(group["description"])
+    remote = sum(map(len, apart.values()))
+    record_property("judged", [len(asked) - remote, len(asked)])
+    record_property("judge_known", {"groups of schemas that would have to be fetched": remote})
     assert apart == REMOTE[draft]

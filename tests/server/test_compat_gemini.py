@@ -64,6 +64,7 @@ def said(words: str) -> list[dict[str, Any]]:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("google-genai")
 def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) -> None:
     model = STAGE.plays([thought("Hm."), call("add", a=1, b=2)], answer("It is 3.", usage=USAGE))
     got = client.models.generate_content(model="callgate", contents="1 + 2?")
@@ -76,6 +77,7 @@ def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) 
     assert set(model.requests[0].tool_names) == {"add", "poke"}
 
 
+@pytest.mark.judge("google-genai")
 def test_a_stream_tells_text_as_it_comes_and_keeps_calls_to_itself(client: Any) -> None:
     STAGE.plays([text("I shall add."), call("add", a=1, b=2)], answer("The sum of them is 3.", usage=USAGE))
     chunks = list(client.models.generate_content_stream(model="models/stage", contents="1 + 2?"))
@@ -87,6 +89,7 @@ def test_a_stream_tells_text_as_it_comes_and_keeps_calls_to_itself(client: Any) 
     assert len({chunk.response_id for chunk in chunks}) == 1
 
 
+@pytest.mark.judge("google-genai")
 def test_instruction_settings_and_history_reach_the_model(client: Any) -> None:
     model = STAGE.plays("Blue.")
     config = types.GenerateContentConfig(
@@ -109,6 +112,7 @@ def test_instruction_settings_and_history_reach_the_model(client: Any) -> None:
     assert asked.contents == history
 
 
+@pytest.mark.judge("google-genai")
 def test_a_chat_of_the_sdk_goes_on(client: Any) -> None:
     STAGE.plays("Hello Ada.", "Ada.")
     chat = client.chats.create(model="callgate")
@@ -138,12 +142,14 @@ def test_a_call_that_needs_approval_is_told_in_a_sentence_and_goes_on_in_its_ses
     assert {"functionResponse": {"name": "poke", "response": {"result": "poked here"}}} in told
 
 
+@pytest.mark.judge("google-genai")
 def test_prompted_models_answer_the_same_way(client: Any) -> None:
     STAGE.plays('TOOL_CALL: add({"a": 1, "b": 2})', "It is 3.")
     got = client.models.generate_content(model="other:told", contents="1 + 2?")
     assert (got.text, got.function_calls) == ("It is 3.", None)
 
 
+@pytest.mark.judge("google-genai")
 def test_own_tools_work_with_models_that_are_told_of_them_in_words(client: Any) -> None:
     STAGE.plays('TOOL_CALL: get_weather({"city": "Oslo"})')
     config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[types.FunctionDeclaration(**WEATHER)])])
@@ -154,6 +160,7 @@ def test_own_tools_work_with_models_that_are_told_of_them_in_words(client: Any) 
 # With tools of the client's own ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("google-genai")
 def test_own_tools_alone_are_declared_and_their_calls_come_back_signed(client: Any) -> None:
     model = STAGE.plays([call("get_weather", id="c1", signature="c2ln", city="Oslo"), call("get_weather", city="Rome")])
     config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[types.FunctionDeclaration(**WEATHER)])])
@@ -167,6 +174,7 @@ def test_own_tools_alone_are_declared_and_their_calls_come_back_signed(client: A
     assert model.requests[0].system == "Be brief."
 
 
+@pytest.mark.judge("google-genai")
 def test_results_of_own_calls_are_taken_with_their_history(client: Any) -> None:
     model = STAGE.plays("Cold.")
     history = [
@@ -186,6 +194,7 @@ def test_results_of_own_calls_are_taken_with_their_history(client: Any) -> None:
     assert sent[2]["parts"] == [{"functionResponse": {"name": "get_weather", "response": {"result": -3}}}]
 
 
+@pytest.mark.judge("google-genai")
 def test_automatic_function_calling_of_the_sdk_runs_at_the_client(client: Any) -> None:
     asked: list[str] = []
 
@@ -202,6 +211,7 @@ def test_automatic_function_calling_of_the_sdk_runs_at_the_client(client: Any) -
     assert [request.tool_names for request in model.requests] == [["get_mood"]] * 2
 
 
+@pytest.mark.judge("google-genai")
 def test_own_calls_stream_to_the_client(client: Any) -> None:
     STAGE.plays([text("Let me see."), call("get_weather", city="Oslo")])
     config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[types.FunctionDeclaration(**WEATHER)])])
@@ -249,12 +259,14 @@ def test_a_stream_without_alt_is_one_json_array(post: Any) -> None:
     assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
 
 
+@pytest.mark.judge("google-genai")
 def test_tokens_are_counted_about(client: Any) -> None:
     few = client.models.count_tokens(model="callgate", contents="Hello").total_tokens
     many = client.models.count_tokens(model="callgate", contents="Hello " * 100).total_tokens
     assert 0 < few < many
 
 
+@pytest.mark.judge("google-genai")
 def test_models_are_listed_and_looked_up(client: Any) -> None:
     assert [model.name for model in client.models.list()] == ["models/stage", "models/callgate", "models/other:told"]
     assert "generateContent" in client.models.get(model="callgate").supported_actions
@@ -270,6 +282,7 @@ def test_models_are_listed_and_looked_up(client: Any) -> None:
         (RateLimitedError("too much", retry_after=7), 429, "RESOURCE_EXHAUSTED"),
     ],
 )
+@pytest.mark.judge("google-genai")
 def test_what_the_model_fails_with_has_googles_shape(client: Any, raised: Exception, code: int, status: str) -> None:
     for ask in (
         lambda: client.models.generate_content(model="callgate", contents="Hm?"),
@@ -308,6 +321,7 @@ def test_what_was_passed_on_is_counted_and_limited(serve: Callable[..., Site]) -
 
 
 @pytest.mark.parametrize("tools", [[], [{"functionDeclarations": [WEATHER]}]])
+@pytest.mark.judge("google-genai")
 def test_an_answer_that_breaks_off_is_an_error_in_the_stream(client: Any, tools: list[Any]) -> None:
     STAGE.plays(answer("Once upon", finish_reason=None))
     told: list[str] = []
@@ -322,6 +336,7 @@ def test_an_answer_that_breaks_off_is_an_error_in_the_stream(client: Any, tools:
 
 
 @pytest.mark.parametrize("tools", [[], [{"functionDeclarations": [WEATHER]}]])
+@pytest.mark.judge("google-genai")
 def test_a_prompt_that_was_refused_is_told_as_google_does(client: Any, tools: list[Any]) -> None:
     STAGE.plays(BlockedError("the prompt was blocked (SAFETY)", reason="SAFETY"))
     got = client.models.generate_content(model="callgate", contents="Bad.", config={"tools": tools})

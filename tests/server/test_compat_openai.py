@@ -62,6 +62,7 @@ def said(words: str) -> list[dict[str, Any]]:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("openai")
 def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) -> None:
     model = STAGE.plays([thought("Hm."), call("add", a=1, b=2)], answer("It is 3.", usage=USAGE))
     got = client.chat.completions.create(model="callgate", messages=said("1 + 2?"))
@@ -74,6 +75,7 @@ def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) 
     assert set(model.requests[0].tool_names) == {"add", "poke"}
 
 
+@pytest.mark.judge("openai")
 def test_a_stream_tells_text_as_it_comes_and_usage_when_asked(client: Any) -> None:
     STAGE.plays([thought("Hm."), call("add", a=1, b=2)], answer("The sum of them is 3.", usage=USAGE))
     chunks = list(
@@ -101,6 +103,7 @@ def test_a_stream_ends_with_its_last_line_and_counts_nothing_unasked(post: Any) 
     assert all("usage" not in json.loads(event.removeprefix("data: ")) for event in events[:-1])
 
 
+@pytest.mark.judge("openai")
 def test_messages_and_settings_reach_the_model(client: Any) -> None:
     model = STAGE.plays("{}")
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -140,6 +143,7 @@ def test_messages_and_settings_reach_the_model(client: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.judge("openai")
 def test_a_call_that_needs_approval_is_told_in_a_sentence(client: Any) -> None:
     STAGE.plays(call("poke", where="here"))
     raw = client.chat.completions.with_raw_response.create(model="callgate", messages=said("Poke."))
@@ -150,6 +154,7 @@ def test_a_call_that_needs_approval_is_told_in_a_sentence(client: Any) -> None:
     assert got.choices[0].message.tool_calls is None
 
 
+@pytest.mark.judge("openai")
 def test_the_session_of_a_pause_is_gone_on_with_by_its_header(client: Any) -> None:
     model = STAGE.plays("Yes.", "And yes.")
     client.chat.completions.create(model="callgate", messages=said("One."), extra_headers={"Callgate-Session": "mine"})
@@ -160,6 +165,7 @@ def test_the_session_of_a_pause_is_gone_on_with_by_its_header(client: Any) -> No
 # With tools of the client's own ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("openai")
 def test_own_tools_come_back_and_their_results_are_taken_with_signatures(client: Any) -> None:
     model = STAGE.plays(
         [call("get_weather", id="c1", signature="sig", city="Oslo"), call("get_weather", city="Rome")], "Both are cold."
@@ -197,6 +203,7 @@ def test_own_tools_come_back_and_their_results_are_taken_with_signatures(client:
     ]
 
 
+@pytest.mark.judge("openai")
 def test_own_calls_stream_as_deltas(client: Any) -> None:
     STAGE.plays([text("Let me see."), call("get_weather", city="Oslo"), call("get_weather", city="Rome")])
     with client.chat.completions.stream(model="callgate", messages=said("Weather?"), tools=[WEATHER]) as stream:
@@ -234,6 +241,7 @@ def test_the_tool_choice_is_honoured(post: Any, choice: Any, asked: str, declare
 # Errors and models -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.judge("openai")
 def test_models_are_listed_and_looked_up(client: Any) -> None:
     assert [model.id for model in client.models.list()] == ["stage", "callgate", "other:one"]
     assert client.models.retrieve("callgate").id == "callgate"
@@ -245,12 +253,14 @@ def test_models_are_listed_and_looked_up(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("native", "word"), [("MAX_TOKENS", "length"), ("SAFETY", "content_filter"), ("OTHER", "length")])
+@pytest.mark.judge("openai")
 def test_other_ends_are_told_and_kept_raw(client: Any, native: str, word: str) -> None:
     STAGE.plays(answer("Well", finish_reason=native))
     [choice] = client.chat.completions.create(model="callgate", messages=said("?"), tools=[WEATHER]).choices
     assert (choice.finish_reason, choice.native_finish_reason) == (word, native)
 
 
+@pytest.mark.judge("openai")
 def test_what_fails_has_openais_shape(client: Any, post: Any) -> None:
     STAGE.plays(RateLimitedError("too much", retry_after=7))
     with pytest.raises(openai.RateLimitError) as limited:
@@ -289,6 +299,7 @@ def test_what_cannot_be_used_is_a_bad_request(post: Any, body: Any, told: str) -
     assert told in got.json["error"]["message"]
 
 
+@pytest.mark.judge("openai")
 def test_the_door_holds_and_speaks_openais_language(site: Site, client: Any) -> None:
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()

@@ -188,6 +188,7 @@ def page(site: Site, needs: Callable[[str], str], npm_program: Callable[[str], s
 
 
 @pytest.mark.slow
+@pytest.mark.judge("AI SDK")
 def test_the_sdks_chat_shows_text_tools_and_their_outputs(page: Callable[..., Any]) -> None:
     STAGE.plays([thought("Hm."), call("add", a=1, b=2), call("fail")], "It is 3.", "Still.")
     shown = page(say=["1 + 2?", "Sure?"], id="sdk-1")
@@ -208,6 +209,7 @@ def test_the_sdks_chat_shows_text_tools_and_their_outputs(page: Callable[..., An
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("approve", "state"), [(True, "output-available"), (False, "output-denied")])
+@pytest.mark.judge("AI SDK")
 def test_the_sdks_own_way_of_approval_goes_on_with_the_run(page: Callable[..., Any], approve: bool, state: str) -> None:
     model = STAGE.plays([call("poke", where="here")], "So be it.")
     shown = page(say=["Poke."], approve=approve, id=f"sdk-{state}")
@@ -220,6 +222,7 @@ def test_the_sdks_own_way_of_approval_goes_on_with_the_run(page: Callable[..., A
 
 
 @pytest.mark.slow
+@pytest.mark.judge("AI SDK")
 def test_a_message_that_is_asked_for_again_is_answered_anew(page: Callable[..., Any]) -> None:
     model = STAGE.plays("One.", "Another.")
     shown = page(say=["Tell."], regenerate=True, id="sdk-again")

@@ -37,6 +37,7 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["positive", "negative"])
+@pytest.mark.judge("schemathesis")
 def test_every_operation_answers_as_the_document_says(site: Site, mode: str) -> None:
     api = schemathesis.openapi.from_url(f"http://127.0.0.1:{site.port}/openapi.json")
     operations = [result.ok() for result in api.get_all_operations()]

@@ -449,6 +449,7 @@ def judged(person: Any, axe: str, rules: Any) -> Any:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.judge("axe")
 def test_axe_finds_no_serious_fault(visitor: Callable[..., Any], axe: str, width: int, scheme: str) -> None:
     person = visitor(width=width, height=844 if width == 390 else 860, scheme=scheme, bypass_csp=True)
     person.open()
