@@ -23,7 +23,7 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("lazy_names", "metadata", "types", "errors", "events", "strict_json", "config")
+WORDS = ("lazy_names", "metadata", "types", "prices", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync",
@@ -42,7 +42,7 @@ HUBS = {"models.embedded": "the embedded model puts eight pure pieces of `embedd
 LINES_MAX = 500
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("lazy_names",), ("metadata",), ("types",), ("errors",), ("strict_json",), ("events", "config"))
+WORD_ORDER = (("lazy_names",), ("metadata",), ("types",), ("errors", "prices"), ("strict_json",), ("events", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")

@@ -362,9 +362,13 @@ class Price:
     output: float
     cached: float | None = None
     """Of input that the server had in its cache; None: as much as other input."""
+    above: tuple[int, Price] | None = None
+    """A number of input tokens, and the price of a request with more of them."""
 
     def of(self, usage: Usage) -> float:
-        """Return the cost of this usage."""
+        """Return the cost of the usage of one request."""
+        if self.above is not None and usage.input_tokens > self.above[0]:
+            return self.above[1].of(usage)
         fresh = usage.input_tokens - usage.cached_tokens + usage.tool_tokens
         cached = usage.cached_tokens * (self.input if self.cached is None else self.cached)
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000

@@ -189,6 +189,10 @@ CASES: dict[str, Case] = {
         tools=(wx,), gate={"settings": {"schema_field": "parameters"}}, script=(TWO, "Cold."), surfaces=("developer",)
     ),
     "labels": Case(gate={"settings": {"labels": {"team": "a"}}}, surfaces=("vertex",), holds={"labels": {"team": "a"}}),
+    "log probabilities": Case(
+        gate={"settings": {"response_logprobs": True, "logprobs": 3}},
+        holds={"generationConfig": {"responseLogprobs": True, "logprobs": 3}},
+    ),
     "thinking by level": Case(
         gate={"settings": {"thinking": "high", "include_thoughts": True}},
         holds={"generationConfig.thinkingConfig": {"thinkingLevel": "HIGH", "includeThoughts": True}},

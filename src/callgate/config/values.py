@@ -56,6 +56,8 @@ def _price_problem(prices: Mapping[str, Any]) -> str | None:
         try:
             price = Price(**row)
         except TypeError:
+            price = None
+        if price is None or price.above is not None:
             return f".{model} = {_short(row)}: expected a table with input, output and perhaps cached"
         amounts: list[Any] = [price.input, price.output, price.cached or 0]
         if not all(isinstance(one, (int, float)) for one in amounts):

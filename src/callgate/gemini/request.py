@@ -15,6 +15,7 @@ from callgate.content.build import text_part
 from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
+from callgate.gemini.thinking import generation_of, thinking_fields
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
@@ -38,7 +39,6 @@ GENERATION = {
     "response_modalities": "responseModalities",
     "media_resolution": "mediaResolution",
     "speech_config": "speechConfig",
-    "image_config": "imageConfig",
     "response_logprobs": "responseLogprobs",
     "logprobs": "logprobs",
 }
@@ -50,8 +50,6 @@ _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vert
 _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 """The fields that Vertex takes in countTokens."""
-_LEVELS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""Levels of thinking, and what Google takes each for where a model knows numbers of tokens only."""
 
 
 class BodyBuilder:
@@ -172,12 +170,6 @@ def counting(body: bytes, model: str, surface: SurfaceKind) -> bytes:
     return strict_json.dump({name: value for name, value in request.items() if name in _COUNTED})
 
 
-def generation_of(model: str) -> tuple[int, ...] | None:
-    """The generation of a Gemini model, `(3, 8)`; None for one that does not say, which is taken as the newest."""
-    found = re.match(r"(?:models/)?gemini-(\d+)(?:\.(\d+))?", model)
-    return tuple(int(number) for number in found.groups() if number) if found else None
-
-
 def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = "") -> JsonObject:
     """Settings in plain words -> the fields of a request.
 
@@ -205,25 +197,8 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = 
 
 
 def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
-    config = cast("JsonObject", generation.setdefault("thinkingConfig", {}))
-    if isinstance(value, bool):
-        config["includeThoughts"] = value
-    elif isinstance(value, int):
-        config["thinkingBudget"] = value
-    elif isinstance(value, str) and value.lower() in _LEVELS:
-        config.update(_thinking_level(value.lower(), model))
-    else:
-        raise UsageError(f"thinking={value!r}: use one of {', '.join(map(repr, _LEVELS))}, a number of tokens, or True")
-
-
-def _thinking_level(level: str, model: str) -> JsonObject:
-    """The field for a level: models before generation 3 know numbers of tokens only, and large ones cannot do without."""
-    found = generation_of(model)
-    if found is not None and found < (3,):
-        return {"thinkingBudget": _LEVELS[level]}
-    if level == "minimal" and re.match(r"(?:models/)?gemini-[\d.]+-pro", model):
-        raise UsageError(f"thinking='minimal' does not exist for {model!r}: use 'low'")
-    return {"thinkingLevel": level.upper()}
+    if fields := thinking_fields(value, model):
+        cast("JsonObject", generation.setdefault("thinkingConfig", {})).update(fields)
 
 
 def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:

@@ -13,11 +13,11 @@ from callgate.permission import Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
-from callgate.run.inputs import usable_parts
+from callgate.run.inputs import PricesLike, usable_parts, usable_prices
 from callgate.store import Durability, Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools
-from callgate.types import Limits, Price
+from callgate.types import Limits
 
 if TYPE_CHECKING:
     from callgate.models import Mode
@@ -41,7 +41,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     audit: AuditLog | str | PathLike[str] | None,
     cache: ResultCache | None,
     tools_shown: int | None,
-    prices: Mapping[str, Price] | None,
+    prices: PricesLike,
     compaction: Literal["summary", "trim"],
     durable: Durability,
 ) -> GateConfig:
@@ -87,7 +87,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         guard=guard,
         store=opened,
         owns_store=isinstance(store, (str, PathLike)),
-        prices=dict(prices or {}),
+        find_price=usable_prices(prices).find,
         compaction=compaction,
         system=system,
         settings=dict(settings or {}),

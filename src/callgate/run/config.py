@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +33,8 @@ class GateConfig:
     store: Store
     owns_store: bool
     """True if the gate opened the store itself, and so closes it."""
-    prices: Mapping[str, Price]
+    find_price: Callable[[str, str], Price | None]
+    """Returns the price of a model on a day."""
     compaction: Literal["summary", "trim"]
     system: str | None
     settings: Mapping[str, Any]
@@ -59,9 +61,10 @@ class GateConfig:
         if choice not in ("auto", "none"):
             tool_config(choice, self.declare().known.names)
 
-    def cost_of(self, usage: Usage, who: AnsweredBy) -> float | None:
-        """Return the cost of the tokens, if the gate knows the price of the model."""
-        price = self.prices.get(who.model)
+    def cost_of(self, usage: Usage, who: AnsweredBy, version: str | None = None) -> float | None:
+        """Return the cost of one answer, if the price of the model, or of the version that answered, is known."""
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        price = self.find_price(who.model, today) or (self.find_price(version, today) if version else None)
         return None if price is None else price.of(usage)
 
     @property

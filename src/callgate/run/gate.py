@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from callgate.models.choice import ModelLike
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
     from callgate.permission.guard import Guard
+    from callgate.prices import PriceTable
     from callgate.run.config import GateConfig
     from callgate.run.context import Emit
     from callgate.run.resources import Resources
@@ -76,7 +77,7 @@ class Gate:
         audit: AuditLog | str | PathLike[str] | None = None,
         cache: ResultCache | None = None,
         tools_shown: int | None = None,
-        prices: Mapping[str, Price] | None = None,
+        prices: Mapping[str, Price | None] | PriceTable | None = None,
         compaction: Literal["summary", "trim"] = "summary",
         durable: Durability = "effects",
     ) -> None:

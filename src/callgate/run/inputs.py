@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.permission.policy import Policy
 from callgate.permission.rates import RateLimits
-from callgate.types import Limits
+from callgate.prices import PriceTable, price_table
+from callgate.types import Limits, Price
 
-__all__ = ["usable_history", "usable_parts"]
+__all__ = ["PricesLike", "usable_history", "usable_parts", "usable_prices"]
+
+PricesLike: TypeAlias = "Mapping[str, Price | None] | PriceTable | None"
+"""Prices of a gate: rows for the built-in table, another table, or None for the built-in one."""
+
+usable_prices = price_table
 
 # An error in one of these would otherwise surface in the middle of a run, or never.
 _PARTS: Mapping[str, tuple[Any, str]] = {
@@ -18,7 +24,7 @@ _PARTS: Mapping[str, tuple[Any, str]] = {
     "policy": (Policy, "a Policy object, as in policy=Policy(default='ask')"),
     "rates": (RateLimits, "a RateLimits object"),
     "settings": (Mapping, "names and values, as in settings={'temperature': 0}"),
-    "prices": (Mapping, "prices by model, as in prices={'gemini-3.8-flash': Price(input=0.3, output=2.5)}"),
+    "prices": ((Mapping, PriceTable), "prices by model, as in prices={'gemini-3.8-flash': Price(input=0.3, output=2.5)}"),
     "system": (str, "text"),
     "approve": (Callable, "a function that is called with a call, its definition and the reason for asking"),
 }

@@ -126,7 +126,7 @@ class ModelTurn:
             salvaged=tuple(salvaged_calls(answer.finish_message or answer.text)) if answer.finish_reason != "STOP" else (),
             model=who.model,
             origin=who.origin,
-            cost=run.config.cost_of(answer.usage, who),
+            cost=run.config.cost_of(answer.usage, who, answer.model),
             metadata=answer.raw_metadata or None,
             at_s=time.time(),
         )
@@ -202,7 +202,7 @@ class ModelTurn:
                     collector.feed(item)
         answer = collector.close()
         config.guard.model.used(answer.usage.total_tokens)
-        return answer.text.strip(), answer.usage, config.cost_of(answer.usage, who)
+        return answer.text.strip(), answer.usage, config.cost_of(answer.usage, who, answer.model)
 
 
 async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> ModelResponse:

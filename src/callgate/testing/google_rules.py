@@ -191,13 +191,26 @@ def _cached_alone(case: Case) -> Iterator[Refusal]:
         )
 
 
+_BUDGETS = (("gemini-2.5-pro", 128, 32_768), ("gemini-2.5-flash-lite", 512, 24_576), ("gemini-2.5-flash", 0, 24_576))
+"""The least and the most tokens of thinking by model."""
+
+
 def _thinking_level(case: Case) -> Iterator[Refusal]:
     config = as_object(as_object(case.body.get("generationConfig")).get("thinkingConfig"))
-    level = str(config.get("thinkingLevel") or "").upper()
+    level, budget = str(config.get("thinkingLevel") or "").upper(), config.get("thinkingBudget")
     field = "generation_config.thinking_config.thinking_level"
+    if level and budget is not None:
+        yield Refusal("You can only set only one of thinking budget and thinking level.", field)
+    least, most = next(((a, b) for name, a, b in _BUDGETS if case.model.startswith(name)), (-1, 32_768))
+    is_off = budget == 0 and "-pro" not in case.model
+    if isinstance(budget, int) and budget != -1 and not is_off and not least <= budget <= most:
+        text = f"The thinking budget {budget} is invalid. Please choose a value between {least} and {most}."
+        yield Refusal(text, "generation_config.thinking_config.thinking_budget")
+    elif budget is not None and case.version >= (4,) and case.model.startswith("gemini-"):
+        yield Refusal("Thinking budget is not supported for this model.", field)
     if level and case.version < (3, 0) and case.model.startswith("gemini-"):
         yield Refusal("Thinking level is not supported for this model.", field)
-    elif level == "MINIMAL" and "-pro" in case.model:
+    elif level == "MINIMAL" and ("-pro" in case.model or case.version >= (4,)):
         yield Refusal(f"Thinking level {level} is not supported for this model.", field)
 
 
