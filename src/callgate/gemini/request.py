@@ -15,7 +15,7 @@ from callgate.content.build import text_part
 from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
-from callgate.gemini.thinking import generation_of, thinking_fields
+from callgate.gemini.thinking_config import generation_of, thinking_fields
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject

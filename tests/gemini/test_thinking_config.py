@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callgate.errors import UsageError
-from callgate.gemini.thinking import thinking_fields
+from callgate.gemini.thinking_config import thinking_fields
 from callgate.testing.google_rules import judge
 
 TAKEN: list[tuple[str, Any, dict[str, Any]]] = [
