@@ -22,6 +22,7 @@ import pickle
 import random
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,8 @@ def live(case: Case, pipe: int) -> None:
     try:
         asyncio.run(Life(case, lambda: os.write(pipe, b".") and None).live())
         status = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)

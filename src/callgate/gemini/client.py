@@ -17,11 +17,12 @@ from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import HttpClient, RetryingStream
+from callgate.wire.client import HttpClient
 from callgate.wire.dialect import HttpRequest, Response
 from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.reader import ResponseReader
+from callgate.wire.retry import RetryingStream
 from callgate.wire.sender import HttpOptions
 
 __all__ = ["GeminiClient"]

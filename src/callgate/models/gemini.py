@@ -19,8 +19,8 @@ from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import RetryingStream
 from callgate.wire.credentials import checked_headers
+from callgate.wire.retry import RetryingStream
 from callgate.wire.sender import http_options
 
 if TYPE_CHECKING:
