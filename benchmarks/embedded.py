@@ -106,7 +106,18 @@ def conversation(case: dict[str, Any]) -> Conversation:
 def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score: Score) -> None:
     kind = case["kind"]
     score.count("well-formed", answer.finish == "STOP")
-    if kind == "call":
+    if kind == "parallel":
+        left = list(case["expected"])
+        right = len(answer.calls) == len(left)
+        for name, args in answer.calls:
+            fitting = next(
+                (one for one in left if one["name"] == name and _exact(args, one["args"], case.get("accept", {}), {})), None
+            )
+            right = right and fitting is not None
+            if fitting is not None:
+                left.remove(fitting)
+        score.count("parallel", right)
+    elif kind == "call":
         expected = case["expected"][0]
         tool = [name for name, _ in answer.calls] == [expected["name"]]
         exact = tool and _exact(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -196,11 +197,48 @@ def test_an_engine_that_does_not_start_is_a_sentence(started: Any, script: str, 
     assert engine.pid is None
 
 
+def test_answers_have_the_engine_one_after_another_and_one_that_is_cancelled_leaves_the_queue(
+    started: Callable[..., Engine],
+) -> None:
+    engine, order, started_by = started(), list[str](), dict[str, asyncio.Event]()
+
+    async def answer(name: str, go: asyncio.Event) -> None:
+        async with engine.turn():
+            order.append(f"{name} begins")
+            started_by.get(name, go).set()
+            await go.wait()
+            order.append(f"{name} ends")
+
+    async def several() -> None:
+        go, begun = asyncio.Event(), asyncio.Event()
+        started_by["first"] = begun
+        first, second, third = (asyncio.ensure_future(answer(name, go)) for name in ("first", "second", "third"))
+        await begun.wait()
+        second.cancel()
+        go.set()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+
+    asyncio.run(several())
+    assert order == ["first begins", "first ends", "third begins", "third ends"]
+
+
 def test_too_many_waiting_requests_are_refused(started: Callable[..., Engine]) -> None:
     engine = started()
-    engine._waiting = engines.WAITING_MAX  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(RateLimitedError, match="the embedded model is busy and 32 requests wait for it"):
-        asyncio.run(words(engine, "x"))
+
+    async def crowd() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(engine.turn())
+            waiting = [asyncio.ensure_future(stack.enter_async_context(engine.turn())) for _ in range(engines.WAITING_MAX)]
+            await asyncio.sleep(0)
+            try:
+                with pytest.raises(RateLimitedError, match="the embedded model is busy and 32 requests wait for it"):
+                    await engine.turn().__aenter__()
+            finally:
+                for one in waiting:
+                    one.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(crowd())
 
 
 def test_engines_with_the_same_settings_are_one(started: Callable[..., Engine]) -> None:

@@ -27,6 +27,7 @@ from callgate.embedded.states import States
 from callgate.embedded.weights import find_base, find_files
 from callgate.errors import InvalidRequestError, LimitExceededError, UsageError
 from callgate.events import Notice, TextDelta, UsageReported
+from callgate.models import embedded as models
 from callgate.models.embedded import EmbeddedModel
 from callgate.request import ModelRequest
 from callgate.types import Reply, Usage
@@ -66,6 +67,12 @@ def get_current_weather(location: str, unit: Literal["celsius", "fahrenheit"] = 
 
 
 TOOLS = [list_files, read_file, get_current_weather]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an answer take minutes: the machine of a test may be busy."""
+    monkeypatch.setattr(models, "ANSWER_S_MAX", 600.0)
 
 
 @pytest.fixture(scope="module")

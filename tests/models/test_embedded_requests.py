@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from callgate import Conversation, ToolDefinition
 from callgate.declaration import declare
+from callgate.embedded.decoder import Step
 from callgate.embedded.gguf import GgufHead
 from callgate.embedded.weights import Files
 from callgate.errors import LimitExceededError
@@ -41,6 +43,23 @@ class StandIn:
 
     async def begin_with(self, text: str) -> None:
         self.begun.append(text)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        before = len(self.texts)
+        try:
+            yield
+        finally:
+            if len(self.texts) == before and self.texts:
+                self.texts.pop(0)
+
+    async def step(self, prompt: str, *, count: int = 1, grammar: str | None = None) -> Step:
+        """The next three characters of its text, if it has been followed so far."""
+        self.asked.append(("step", {"prompt": prompt, "count": count, "grammar": grammar}))
+        written = prompt.rpartition("<|im_start|>assistant\n")[2]
+        rest = str(self.texts[0]).removeprefix(written) if str(self.texts[0]).startswith(written) else ""
+        piece = rest if count > 1 else rest[:3]
+        return Step(piece, [(piece.encode(), 0.9)] if piece else [], prompt_tokens=7, cached_tokens=2, output_tokens=1)
 
     async def tokens(self, text: str) -> int:
         return len(text) // 4
@@ -124,10 +143,49 @@ def test_prose_streams_and_the_last_chunk_names_the_model_and_counts_tokens(use:
     assert body["grammar"].startswith("root ::= prose")
 
 
-def test_calls_come_whole_in_the_last_chunk(use: Any) -> None:
-    engine = StandIn('TOOL_CALL: find({"what": "a"})\nTOOL_CALL: find({"what": "b"})')
-    made = [{"functionCall": {"name": "find", "args": {"what": value}}} for value in "ab"]
-    assert items(use(engine), request("find a and b", tools=(tool("find", what=TEXT),))) == [last(*made)]
+def spoken(found: list[Any]) -> list[Any]:
+    """Items without their counts of tokens."""
+    return [
+        item if isinstance(item, Notice) else {key: value for key, value in item.items() if key != "usageMetadata"}
+        for item in found
+    ]
+
+
+def test_calls_come_whole_in_the_last_chunk_and_are_counted(use: Any) -> None:
+    engine = StandIn('TOOL_CALL: find({"what": "keys"})\nTOOL_CALL: find({"what": "money"})')
+    made = [{"functionCall": {"name": "find", "args": {"what": value}}} for value in ("keys", "money")]
+    (found,) = items(use(engine), request("find keys and money", tools=(tool("find", what=TEXT),)))
+    assert spoken([found]) == spoken([last(*made)])
+    asked = sum(path == "step" for path, _ in engine.asked)
+    assert found["usageMetadata"] == {
+        "promptTokenCount": 7, "cachedContentTokenCount": 2, "candidatesTokenCount": asked, "totalTokenCount": 7 + asked,
+    }  # fmt: skip
+
+
+def test_a_value_is_written_as_it_was_said_whatever_the_model_would_write(use: Any) -> None:
+    engine = StandIn('TOOL_CALL: find({"what": "MATEo"})')
+    found = items(use(engine), request("find Mateusz there", tools=(tool("find", what=TEXT),)))
+    assert spoken(found) == spoken([last({"functionCall": {"name": "find", "args": {"what": "Mateusz"}}})])
+
+
+def test_an_optional_argument_that_nobody_gave_is_left_out(use: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"what": TEXT, "day": {"type": "string", "format": "date"}},
+        "required": ["what"],
+    }
+    engine = StandIn('TOOL_CALL: find({"what": "keys", "day": "1978-07-19"})')
+    asked = request("find the keys of object 1978.3", tools=(ToolDefinition(name="find", input_schema=schema),))
+    assert spoken(items(use(engine), asked)) == spoken([last({"functionCall": {"name": "find", "args": {"what": "keys"}}})])
+
+
+def test_an_answer_that_takes_too_long_ends_with_a_sentence(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "ANSWER_S_MAX", 0.0)
+    engine = StandIn("x")
+    monkeypatch.setattr(engine, "step", lambda *args, **options: asyncio.Event().wait())
+    notice, answer = items(use(engine), request("find keys", tools=(tool("find", what=TEXT),)))
+    assert notice.code == "answer_timed_out"
+    assert "too busy" in answer["candidates"][0]["content"]["parts"][0]["text"]
 
 
 def test_settings_of_the_request_are_used(use: Any) -> None:
@@ -145,22 +203,22 @@ def test_settings_of_the_request_are_used(use: Any) -> None:
 )
 def test_an_answer_that_broke_off_makes_no_call(use: Any, text: str, reason: str, finish: str) -> None:
     engine = StandIn(text, reason=reason)
-    assert items(use(engine), request("find a", tools=(tool("find", what=TEXT),))) == [last(finish=finish)]
+    assert items(use(engine, grammar=False), request("find a", tools=(tool("find", what=TEXT),))) == [last(finish=finish)]
 
 
 def test_a_value_that_nobody_gave_becomes_a_question(use: Any) -> None:
     engine = StandIn('TOOL_CALL: find({"what": "keys"})', 'TOOL_CALL: find({"what": "keys"})')
     asked = request("find it", tools=(tool("find", what=TEXT),))
-    notice, answer = items(use(engine), asked)
+    notice, answer = spoken(items(use(engine), asked))
     assert notice == Notice("asked_instead", "A call of 'find' was held back: the conversation does not give 'what'.")
-    assert answer == last({"text": "To use find I need to know the what. What should it be?"})
+    assert [answer] == spoken([last({"text": "To use find I need to know the what. What should it be?"})])
     call = {"functionCall": {"name": "find", "args": {"what": "keys"}}}
-    assert items(use(engine, ask=False), asked) == [last(call)]
+    assert spoken(items(use(engine, ask=False), asked)) == spoken([last(call)])
 
 
 def test_a_misspelt_name_is_taken_for_the_one_that_was_said(use: Any) -> None:
     engine = StandIn('TOOL_CALL: find({"what": "Creamure"})')
-    notice, answer = items(use(engine), request("find Craignure", tools=(tool("find", what=TEXT),)))
+    notice, answer = items(use(engine, grammar=False), request("find Craignure", tools=(tool("find", what=TEXT),)))
     assert notice == Notice("respelled", "'what' of 'find': 'Creamure' was taken for 'Craignure'.")
     assert answer == last({"functionCall": {"name": "find", "args": {"what": "Craignure"}}})
 

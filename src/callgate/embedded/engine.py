@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -20,10 +21,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.embedded.decoder import Step
 from callgate.embedded.states import States
 from callgate.embedded.weights import Files, check_memory
 from callgate.errors import (
@@ -38,7 +42,7 @@ from callgate.errors import (
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Engine", "EngineSettings", "close_engines", "shared_engine"]
+__all__ = ["Engine", "EngineSettings", "close_engines", "on_loop", "shared_engine", "until"]
 
 logger = logging.getLogger("callgate.embedded")
 
@@ -48,6 +52,8 @@ SILENCE_S = 600.0
 WAITING_MAX = 32
 """Requests that may wait for their turn."""
 BATCH = 128
+LIKELIEST = 120
+"""Tokens that a step names, the likeliest ones."""
 HOST = [sys.executable, "-m", "callgate.embedded.host"]
 """The script that is started: the other end of the pipe."""
 LOG_LINE_CHARS_MAX = 2_000
@@ -61,6 +67,20 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
+def idle_cores() -> int:
+    """Processors to compute with: all on an idle machine, half of them beside other work.
+
+    The threads of a model wait for one another after each layer. Where another program holds one of the processors, all of
+    them wait for it, and a token takes ten times as long as it would on a single processor.
+    """
+    cores = usable_cores()
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # Not on every system.
+        return cores
+    return cores if load < cores else max(cores // 2, 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """The key of an engine: different values need different engines."""
@@ -68,7 +88,7 @@ class EngineSettings:
     files: Files
     context: int
     threads: int = 0
-    """0 means one for each processor that may be used."""
+    """0 means one for each processor that may be used, fewer where the machine is busy."""
 
 
 class Engine:
@@ -85,7 +105,8 @@ class Engine:
         self._folder: str | None = None
         self._secret = ""
         self._address = ""
-        self._waiting = 0
+        self._turns: list[Future[None]] = []
+        """The answer that is being made, and those that wait."""
         self._states = States(settings.files)
         self._keeps = False
         self._begun: str | None = None
@@ -120,7 +141,7 @@ class Engine:
             "model": self.settings.files.base,
             "adapter": self.settings.files.adapter,
             "context": self.settings.context,
-            "threads": self.settings.threads or usable_cores(),
+            "threads": self.settings.threads or idle_cores(),
             "batch": BATCH,
             "verbosity": 3 if logger.isEnabledFor(logging.DEBUG) else -1,
             "host": host,
@@ -238,16 +259,41 @@ class Engine:
         """
         import httpx2
 
-        with self._turn():
-            try:
-                async with self._client() as client, client.stream("POST", path, json=dict(body)) as response:
-                    if response.status_code != 200:
-                        raise _refusal(response.status_code, await response.aread())
-                    async for line in response.aiter_lines():
-                        if line.startswith("data: ") and line != "data: [DONE]":
-                            yield _event(line[6:])
-            except httpx2.HTTPError as error:
-                raise self._lost(error) from error
+        try:
+            async with self._client() as client, client.stream("POST", path, json=dict(body)) as response:
+                if response.status_code != 200:
+                    raise _refusal(response.status_code, await response.aread())
+                async for line in response.aiter_lines():
+                    if line.startswith("data: ") and line != "data: [DONE]":
+                        yield _event(line[6:])
+        except httpx2.HTTPError as error:
+            raise self._lost(error) from error
+
+    async def step(self, prompt: str, *, count: int = 1, grammar: str | None = None) -> Step:
+        """Continue a prompt by a few tokens and return them with the likeliest first ones.
+
+        Raises:
+            InvalidRequestError: llama.cpp refuses the request.
+            ConnectionLostError: the engine died.
+        """
+        body: dict[str, Any] = {
+            "prompt": prompt, "n_predict": count, "temperature": 0, "cache_prompt": True, "n_probs": LIKELIEST,
+            "stop": ["<|im_end|>"],
+        }  # fmt: skip
+        if grammar is not None:
+            body["grammar"] = grammar
+        found = await self._whole("/completion", body)
+        places: list[dict[str, Any]] = found.get("completion_probabilities") or []
+        tops: list[dict[str, Any]] = places[0].get("top_logprobs") or [] if places else []
+        tokens = [(bytes(top.get("bytes") or str(top["token"]).encode()), math.exp(top["logprob"])) for top in tops]
+        timings: dict[str, Any] = found.get("timings") or {}
+        return Step(
+            str(found.get("content", "")),
+            tokens,
+            prompt_tokens=int(found.get("tokens_evaluated") or 0),
+            cached_tokens=int(timings.get("cache_n") or 0),
+            output_tokens=int(found.get("tokens_predicted") or 0),
+        )
 
     async def _whole(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         import httpx2
@@ -261,17 +307,29 @@ class Engine:
             raise _refusal(response.status_code, response.content)
         return cast("dict[str, Any]", response.json())
 
-    @contextlib.contextmanager
-    def _turn(self) -> Any:
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None, None]:
+        """Have the engine alone for one answer, which takes several requests; answers come in the order of their requests.
+
+        Raises:
+            RateLimitedError: too many requests wait already.
+        """
+        granted: Future[None] = Future()
         with self._lock:
-            if self._waiting >= WAITING_MAX:
+            if len(self._turns) > WAITING_MAX:
                 raise RateLimitedError(f"the embedded model is busy and {WAITING_MAX} requests wait for it: try again later")
-            self._waiting += 1
+            self._turns.append(granted)
+            if len(self._turns) == 1:
+                granted.set_result(None)
         try:
+            await asyncio.wrap_future(granted)
             yield
         finally:
             with self._lock:
-                self._waiting -= 1
+                is_first = self._turns[0] is granted
+                self._turns.remove(granted)
+                if is_first and self._turns:
+                    _grant(self._turns[0])
 
     def _client(self) -> httpx2.AsyncClient:
         """A client of its own for each request: they may come from several event loops. It costs about a millisecond."""
@@ -294,6 +352,12 @@ class Engine:
                 "the embedded model's process ended in the middle of its answer; ask again, and it starts again"
             )
         return ConnectionLostError(f"the embedded model does not answer ({type(error).__name__})", retryable=True)
+
+
+def _grant(turn: Future[None]) -> None:
+    # A waiting answer that was cancelled takes itself out, and lets the next one in then.
+    with contextlib.suppress(InvalidStateError):
+        turn.set_result(None)
 
 
 def _event(text: str) -> dict[str, Any]:
@@ -331,6 +395,29 @@ def _log_lines(stream: Any) -> None:
     with contextlib.suppress(OSError, ValueError), stream:
         for line in stream:
             logger.debug("%s", line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace").rstrip())
+
+
+# Time --------------------------------------------------------------------------------------------------------------------
+
+
+def on_loop(at: float) -> float | None:
+    """A time of the monotonic clock on the event loop's clock."""
+    return None if at == math.inf else asyncio.get_running_loop().time() + at - time.monotonic()
+
+
+async def until(events: AsyncGenerator[dict[str, Any], None], at: float) -> AsyncGenerator[dict[str, Any], None]:
+    """The events that come before a time of the monotonic clock.
+
+    Raises:
+        TimeoutError: there would have been more.
+    """
+    async with contextlib.aclosing(events):
+        while True:
+            async with asyncio.timeout_at(on_loop(at)):
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
 
 
 # One for all -------------------------------------------------------------------------------------------------------------

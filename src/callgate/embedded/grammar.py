@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callgate.embedded.gbnf import json_literal, literal
+from callgate.embedded.mentions import Mentions
 from callgate.embedded.patterns import FORMATS, pattern_rule
 from callgate.embedded.prompt import CALL
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
 from callgate.embedded.spelling import spelled_rules
 from callgate.types import ToolChoice, ToolDefinition
 
-__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "answer_grammar", "grammar_of"]
+__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "answer_grammar", "grammar_of", "value_grammar"]
 
 CALLS_MAX = 8
 """Calls in one answer."""
@@ -91,6 +92,27 @@ def answer_grammar(schema: Mapping[str, Any], *, words: Iterable[str] = ()) -> s
     form = _Maker(rules, root, "a").object_of(resolved(root, root), 0)
     text = _written({"root": form, **rules.rules})
     return text if len(text) <= GRAMMAR_CHARS_MAX else _written({"root": "object", **_Rules(words).rules})
+
+
+def value_grammar(
+    schema: Mapping[str, Any], *, endings: Sequence[str], begun: bool = False, said: Mentions | None = None
+) -> str:
+    """The grammar for one value and one of the texts that may follow it.
+
+    With `begun` the value is a string of which some is written already; with `said` the numbers inside a nested value are
+    among those that were said.
+    """
+    after = f"({' | '.join(map(literal, endings))})"
+    rules = _Rules(())
+    if begun:
+        return _written({"root": f'char* "\\"" {after}', **rules.rules})
+    numbers = {mention.value for message in (said.messages if said else ()) for mention in message.numbers}
+    if numbers:
+        listed = [literal(str(int(number) if number.is_integer() else number)) for number in sorted(numbers)]
+        rules.rules["number"] = " | ".join(listed)
+        rules.rules["integer"] = " | ".join(text for text in listed if "." not in text) or _BASE["integer"]
+    value = _Maker(rules, schema, "v").value_of(schema, 0)
+    return _written({"root": f'" " {value} {after}', **rules.rules})
 
 
 class _Rules:

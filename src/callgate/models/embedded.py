@@ -7,18 +7,24 @@ files and the process is in `callgate.embedded`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
+import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, cast
 
 from callgate.content.build import call_part, say, text_part
 from callgate.content.read import text_of
 from callgate.embedded import prompt
 from callgate.embedded.chat import ChatReader, chat_body
-from callgate.embedded.engine import Engine, EngineSettings, shared_engine
+from callgate.embedded.decoder import Decoded, Decoder, Step
+from callgate.embedded.engine import Engine, EngineSettings, on_loop, shared_engine, until
 from callgate.embedded.grammar import answer_grammar, grammar_of
+from callgate.embedded.mentions import Mentions, mentions_of
 from callgate.embedded.missing_args import made_up, question, respelled
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
@@ -41,6 +47,13 @@ ANSWER_TOKENS = 400
 RESULT_CHARS_MAX = 1_200
 """Characters of one result that the model is shown."""
 
+ANSWER_S_MAX = 30.0
+"""The longest that an answer may take, from its turn on."""
+TOO_SLOW = (
+    f"I stopped after {ANSWER_S_MAX:.0f} seconds: this machine is too busy for me at the moment. Please try again, or use "
+    "Gemini."
+)
+
 ABOUT = (
     f"{MODEL_NAME} answers: a small language model on this machine's CPU, so check what it says and does. "
     "Set GEMINI_API_KEY to use Gemini."
@@ -59,7 +72,7 @@ class EmbeddedModel:
     Args:
         path: A GGUF file; None is callgate's own model, `callgate-tools-135m`.
         context: Tokens of prompt and answer together; None means 4096, or less where the model was made for less.
-        threads: Processors to use; 0 means all that this program may use.
+        threads: Processors to use; 0 means all that this program may use, half of them on a busy machine.
         announce: Whether the first answer comes with a notice that names the model.
         grammar: Whether callgate's own model is held to the grammar. Without it calls may be malformed.
         ask: Whether a call without a required argument becomes a question (see `callgate.embedded.missing_args`).
@@ -131,7 +144,8 @@ class EmbeddedModel:
             shown, left_out = await self._shown_tools(_as_declared(request), request.contents)
             if left_out:  # Which ones fit is decided by the question.
                 return
-            await self._engine.begin_with(_system_turn(shown, request))
+            async with self._engine.turn():
+                await self._engine.begin_with(_system_turn(shown, request))
 
     @property
     def known_settings(self) -> Collection[str]:
@@ -152,9 +166,13 @@ class EmbeddedModel:
         if self._announce:
             self._announce = False
             yield Notice("embedded_model", ABOUT)
-        answer = self._own_answer(request, form) if self._own else self._chat_answer(request)
-        async for item in answer:
-            yield item
+        if self._own:
+            async for item in self._own_answer(request, form):
+                yield item
+            return
+        async with self._engine.turn():
+            async for item in self._chat_answer(request):
+                yield item
 
     # callgate's own model ----------------------------------------------------------------------------------------------
 
@@ -163,23 +181,69 @@ class EmbeddedModel:
         texts = plan.texts if form is None else plan.texts[-1:]
         for notice in plan.notices:
             yield notice
-        if plan.tools:
-            await self._engine.begin_with(_system_turn(plan.tools, request))
         answer = _Answer()
-        for number, text in enumerate(texts):
-            if number:
-                yield say([text_part("\n")])
-            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text, form), answer):
-                yield chunk
+        async with self._engine.turn():
+            answer.ends_at = time.monotonic() + ANSWER_S_MAX
+            try:
+                if plan.tools:
+                    async with asyncio.timeout_at(on_loop(answer.ends_at)):
+                        await self._engine.begin_with(_system_turn(plan.tools, request))
+                decoded = await self._decoded(plan, texts, form, answer)
+                if decoded is not None and (decoded.calls or decoded.missing):
+                    for item in self._decided(decoded, answer):
+                        yield item
+                    return
+                for number, text in enumerate(texts):
+                    if number:
+                        yield say([text_part("\n")])
+                    body = self._body(request, plan, text, form, is_prose=decoded is not None)
+                    async for chunk in self._spoken("/v1/completions", body, answer):
+                        yield chunk
+            except TimeoutError:
+                answer.usage = answer.usage or Usage()
+                yield Notice("answer_timed_out", f"The answer was stopped after {ANSWER_S_MAX:.0f} s.", "warning")
+                sentence = TOO_SLOW if not answer.reader.text else f" ... {TOO_SLOW}"
+                yield say([text_part(sentence)], finish_reason="STOP", usage=answer.usage, model=self._name)
+                return
         for item in self._ended(answer, plan):
             yield item
+
+    async def _decoded(self, plan: _Plan, texts: Sequence[str], form: JsonObject | None, answer: _Answer) -> Decoded | None:
+        """The calls of an answer, copied from what was said; None where none can be made or none are wanted."""
+        if form is not None or not self._grammar or not plan.tools or plan.tool_choice == "none" or len(texts) > 1:
+            return None
+
+        async def ask(prompt: str, *, count: int = 1, grammar: str | None = None) -> Step:
+            async with asyncio.timeout_at(on_loop(answer.ends_at)):
+                return answer.count(await self._engine.step(prompt, count=count, grammar=grammar))
+
+        named = [tool for tool in plan.tools if tool.name == plan.tool_choice]
+        must_call = bool(named) or plan.tool_choice == "required"
+        decoder = Decoder(ask, named or plan.tools, plan.mentions, may_ask=self._ask and not must_call)
+        decoded = await decoder.decode(texts[0], must_call=must_call)
+        logger.debug("decoded: %s", decoder.trace)
+        return decoded
+
+    def _decided(self, decoded: Decoded, answer: _Answer) -> list[JsonObject | Notice]:
+        """The last chunk, with the calls, or with a question for what is missing and a notice of it."""
+        items: list[JsonObject | Notice] = []
+        if decoded.tool is not None and not decoded.calls:
+            missing = ", ".join(map(repr, decoded.missing))
+            held = f"A call of {decoded.tool.name!r} was held back: the conversation does not give {missing}."
+            items.append(Notice("asked_instead", held))
+            parts = [text_part(question(decoded.tool, decoded.missing))]
+        else:
+            parts = [call_part(FunctionCall(name=name, args=args)) for name, args in decoded.calls]
+        return [*items, say(parts, finish_reason="STOP", usage=answer.usage, model=self._name)]
 
     async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
         """The prose of one answer as it is made; what else came of it is kept in `answer`."""
         answer.reader = reader = ReplyReader()
         logger.debug("request: %s %s", path, body)
-        async for event in self._engine.stream(path, body):
-            answer.usage += _usage(event) or Usage()
+        answer.usage = answer.usage if answer.is_counted else Usage()
+        async for event in until(self._engine.stream(path, body), answer.ends_at):
+            if usage := _usage(event):
+                answer.usage, answer.is_counted = answer.usage + usage, True
             for choice in event.get("choices", ()):
                 answer.reason = choice.get("finish_reason") or answer.reason
                 delta = cast("dict[str, Any]", choice.get("delta") or {})
@@ -197,7 +261,9 @@ class EmbeddedModel:
         last = say(given, finish_reason=finish, usage=answer.usage, model=self._name)
         return [*(item for item in items if isinstance(item, Notice)), last]
 
-    def _body(self, request: ModelRequest, plan: _Plan, text: str, form: JsonObject | None) -> dict[str, Any]:
+    def _body(
+        self, request: ModelRequest, plan: _Plan, text: str, form: JsonObject | None, *, is_prose: bool
+    ) -> dict[str, Any]:
         body = {
             "prompt": text,
             "temperature": 0,
@@ -212,7 +278,8 @@ class EmbeddedModel:
         if form is not None:
             body["grammar"] = answer_grammar(form, words=spellings(plan.known))
         elif self._grammar:
-            body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
+            choice = "none" if is_prose else plan.tool_choice
+            body["grammar"] = grammar_of(plan.tools, tool_choice=choice, words=spellings(plan.said))
         return body
 
     def _calls(self, calls: Sequence[tuple[str, dict[str, Any]]], plan: _Plan) -> list[JsonObject | Notice]:
@@ -260,6 +327,7 @@ class EmbeddedModel:
             said="\n".join(turns[since:]),
             known="\n".join([request.system or "", *turns[fits.start :]]),
             spoken=prompt.words_since(contents),
+            mentions=mentions_of(contents, request.system or "", today=datetime.now().astimezone().date()),
             notices=notices,
         )
 
@@ -361,6 +429,8 @@ class _Plan:
     """The whole text of the conversation."""
     spoken: str = ""
     """The newest words of the user."""
+    mentions: Mentions = field(default_factory=Mentions)
+    """The values of the conversation."""
     notices: list[Notice] = field(default_factory=list[Notice])
 
 
@@ -370,7 +440,19 @@ class _Answer:
 
     reader: ReplyReader = field(default_factory=ReplyReader)
     usage: Usage = field(default_factory=Usage)
+    is_counted: bool = False
+    """True once llama.cpp has counted the tokens of a whole answer."""
     reason: str | None = None
+    ends_at: float = math.inf
+    """The time on the monotonic clock at which the answer is stopped."""
+
+    def count(self, step: Step) -> Step:
+        """Count the tokens of a step: its prompt, once, and what it was asked to write."""
+        usage = self.usage if self.usage.input_tokens else Usage(
+            input_tokens=step.prompt_tokens, cached_tokens=step.cached_tokens, total_tokens=step.prompt_tokens
+        )  # fmt: skip
+        self.usage = usage + Usage(output_tokens=step.output_tokens, total_tokens=step.output_tokens)
+        return step
 
 
 def _as_declared(request: ModelRequest) -> list[ToolDefinition]:

@@ -1,0 +1,436 @@
+"""Candidates: the values that may be written into a slot, taken from what the conversation mentions.
+
+A slot and the mentions come in; JSON values go out, and the texts whose pieces may be copied. A number is offered in the
+unit of its slot, a date in its format. Where a number or a code stands beside the name of the slot ("floor 3", "4 nights"),
+only that one is offered, and no other slot gets it. Nothing that was not said is offered. Pure text work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from callgate.embedded.automaton import Span, SpanText
+from callgate.embedded.mentions import Mentions, Message, Word
+from callgate.embedded.numbers import UNITS, NumberMention, converted, stem
+from callgate.embedded.slots import Slot, ToolSlots
+from callgate.embedded.vocabulary import CURRENCIES, STOP_WORDS, TRANSLATIONS
+
+__all__ = ["Candidates", "candidates_of", "is_given", "said_choices"]
+
+SPAN_CHARS_MAX = 3_000
+"""Characters of messages whose pieces are offered."""
+_FUNCTION_WORDS = """
+a an the to for of in on at with and or from by my your our his her its their please is are was be into as about that
+der die das den dem ein eine einen für von zu mit und le la les un une des du de el los las y e
+"""
+_NO_START = frozenset(_FUNCTION_WORDS.split())
+_NO_END = _NO_START | {"i", "you", "it", "which", "who", "not"}
+_DATE_FORMATS = (
+    (re.compile(r"YYYY[-/]MM[-/]DDTHH", re.IGNORECASE), "%Y-%m-%d"),
+    (re.compile(r"YYYY-MM-DD", re.IGNORECASE), "%Y-%m-%d"),
+    (re.compile(r"YYYY/MM/DD", re.IGNORECASE), "%Y/%m/%d"),
+    (re.compile(r"DD/MM/YYYY", re.IGNORECASE), "%d/%m/%Y"),
+    (re.compile(r"MM/DD/YYYY", re.IGNORECASE), "%m/%d/%Y"),
+    (re.compile(r"DD\.MM\.YYYY", re.IGNORECASE), "%d.%m.%Y"),
+    (re.compile(r"DD-MM-YYYY", re.IGNORECASE), "%d-%m-%Y"),
+    (re.compile(r"\bISO\b|\b\d{4}-\d\d-\d\d\b"), "%Y-%m-%d"),
+)
+_PHRASE = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:is|=|means|for|:|being)\s*([^,.;)]+)", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
+_PART_OF_DATE: Mapping[str, str] = MappingProxyType({"year": "year", "month": "month", "day": "day"})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The values of one slot."""
+
+    values: tuple[str, ...] = ()
+    """JSON texts."""
+    texts: tuple[SpanText, ...] = ()
+    """Texts whose pieces are values."""
+    is_open: bool = False
+    """True if the value may also be composed."""
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.texts)
+
+
+def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Collection[str] = ()) -> Candidates:
+    """The values of a slot. `used` are texts that other slots of the same call have taken."""
+    maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
+    if "currency" in slot.words and slot.kind in _WORDY:
+        maker = _currencies
+    if maker is not None:
+        return Candidates(tuple(dict.fromkeys(_json(value) for value in maker(slot, owner, mentions) if _fits(value, slot))))
+    texts = tuple(_span_texts(slot, owner, mentions, used))
+    leaves = [leaf for leaf in mentions.leaves if isinstance(leaf, str) and leaf not in used and len(leaf) <= 120]
+    quotes = [quote.text for message in mentions.messages for quote in message.quotes if quote.text not in used]
+    listed = [*quotes, *leaves]
+    if slot.default is not None and slot.is_required:
+        listed.append(slot.default)
+    values = tuple(dict.fromkeys(_json(value) for value in listed if _fits(value, slot)))
+    return Candidates(values, texts, is_open=slot.kind in ("composed", "any"))
+
+
+def said_choices(slot: Slot, mentions: Mentions) -> list[Any]:
+    """The choices of a slot that the newest message names, in its own or another language."""
+    if not mentions.messages:
+        return []
+    said = [stem(word) for word in _WORD.findall(mentions.messages[0].text)]
+    whole = f" {' '.join(said)} "
+    found: list[Any] = []
+    for choice in slot.choices:
+        words = [stem(word) for word in _WORD.findall(str(choice).replace("_", " "))]
+        others = TRANSLATIONS.get(str(choice).casefold().replace("_", " "), ())
+        if (words and f" {' '.join(words)} " in whole) or any(stem(other) in said for other in others):
+            found.append(choice)
+    return found
+
+
+def is_given(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
+    """True if the newest message gives the value of a slot beyond doubt: a number beside its name, or one of the choices."""
+    if not mentions.messages:
+        return False
+    if slot.kind == "choice":
+        said = said_choices(slot, mentions)
+        return len(said) == 1 and not {stem(word) for word in _WORD.findall(str(said[0]))} <= owner.words
+    if slot.kind != "number":
+        return False
+    named = [mention for mention in _named(mentions.messages[0].numbers, slot) if not mention.is_indefinite]
+    alike = [other for other in owner.slots if other.name != slot.name and other.kind == "number" and _claims(other, named)]
+    return bool(named) and not alike
+
+
+def _claims(slot: Slot, mentions: Sequence[NumberMention]) -> bool:
+    return any(_is_named(mention, slot) for mention in mentions)
+
+
+# Values ------------------------------------------------------------------------------------------------------------------
+
+
+def _choices(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    return slot.choices
+
+
+def _booleans(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    """Both; but an optional one only if a word of its name or description was said."""
+    about = {stem(word)[:5] for word in [*_WORD.findall(slot.description), *slot.words] if word.casefold() not in STOP_WORDS}
+    about -= {word[:5] for word in owner.words}
+    said = {stem(word)[:5] for message in mentions.messages[:1] for word in _WORD.findall(message.text)}
+    return (True, False) if slot.is_required or about & said else ()
+
+
+def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    offered: list[float] = []
+    for message in mentions.messages:
+        own = _named(message.numbers, slot)
+        others = [mention for other in _others(slot, owner) for mention in _named(message.numbers, other)]
+        free = [mention for mention in message.numbers if not mention.is_indefinite and mention not in others]
+        if all(mention.is_indefinite for mention in own):
+            own = [*own, *free]
+        elif not any(slot.words & {*mention.before, *mention.after} for mention in own):
+            own = [*own, *(mention for mention in free if not mention.unit and mention not in own)]
+        for mention in own:
+            offered += _values_of(mention, slot)
+        if part := next((part for part in _PART_OF_DATE if part in slot.words or stem(part) in slot.words), None):
+            offered += [getattr(mention.value, part) for mention in message.dates]
+    said = {stem(word) for message in mentions.messages for word in _WORD.findall(message.text)}
+    for hit in _PHRASE.finditer(slot.description):
+        meant = {stem(word)[:5] for word in _WORD.findall(hit[2])} - {"fully", "the", "is", "a", "an", "full"}
+        if meant & {word[:5] for word in said}:
+            offered.append(float(hit[1]))
+    offered += [leaf for leaf in mentions.leaves if isinstance(leaf, (int, float))]
+    if slot.default is not None and slot.is_required:
+        offered.append(slot.default)
+    return [int(value) if float(value).is_integer() else value for value in offered]
+
+
+def _others(slot: Slot, owner: ToolSlots) -> list[Slot]:
+    return [other for other in owner.slots if other.name != slot.name and other.kind in ("number", "identifier", "text")]
+
+
+def _named(mentions: Sequence[NumberMention], slot: Slot) -> list[NumberMention]:
+    """The numbers that a slot claims; a name before the number counts more than one after it."""
+    found = [mention for mention in mentions if _is_named(mention, slot)]
+    definite = [mention for mention in found if not mention.is_indefinite]
+    most = max((len(slot.words & set(mention.before)) for mention in definite), default=0)
+    closest = [mention for mention in definite if most and len(slot.words & set(mention.before)) == most]
+    return closest or definite or found
+
+
+def _is_named(mention: NumberMention, slot: Slot) -> bool:
+    """True if the words beside a number, or its unit, say that it belongs to the slot."""
+    if mention.unit and slot.kind == "number":
+        if slot.unit:
+            return UNITS[mention.unit][0] == UNITS[slot.unit][0]
+        if slot.dimension:
+            return UNITS[mention.unit][0] == slot.dimension
+    return bool(slot.words & {*mention.before, *mention.after, stem(mention.unit)} - {"of", "for", "in", "the", "a", "to"})
+
+
+def _values_of(mention: NumberMention, slot: Slot) -> list[float]:
+    value = converted(mention, slot.unit)
+    if value is None:
+        return []
+    if mention.unit in ("%", "percent", "prozent"):
+        highest: object = slot.schema.get("maximum")
+        fraction = round(mention.value / 100, 9)
+        if isinstance(highest, (int, float)) and highest <= 1:
+            return [fraction]
+        if slot.dimension != "percent" and "integer" not in str(slot.schema.get("type")):
+            return [value, fraction]
+    return [value]
+
+
+def _dates(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    form = _date_format(slot)
+    for message in mentions.messages:
+        for mention in message.dates:
+            if form is not None:
+                yield mention.value.strftime(form)
+            else:
+                yield mention.text
+                if mention.has_year:
+                    yield mention.value.isoformat()
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and _has_date(leaf))
+
+
+def _date_format(slot: Slot) -> str | None:
+    if slot.schema.get("format") == "date":
+        return "%Y-%m-%d"
+    described = f"{slot.description} {slot.schema.get('pattern', '')} {slot.schema.get('examples', '')}"
+    return next((form for pattern, form in _DATE_FORMATS if pattern.search(described)), None)
+
+
+def _has_date(text: str) -> bool:
+    return len(text) <= 40 and re.search(r"\d{4}-\d\d-\d\d", text) is not None
+
+
+def _times(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        for mention in message.times:
+            if slot.schema.get("format") == "time":
+                yield f"{mention.value:%H:%M:%S}Z"
+            elif re.search(r"HH:MM:SS", slot.description, re.IGNORECASE):
+                yield f"{mention.value:%H:%M:%S}"
+            elif re.search(r"HH:MM|24|\b\d\d:\d\d\b", slot.description, re.IGNORECASE):
+                yield f"{mention.value:%H:%M}"
+            else:
+                yield mention.text
+                yield f"{mention.value:%H:%M}"
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and re.fullmatch(r"\d{1,2}:\d\d(:\d\d)?", leaf))
+
+
+def _moments(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    """Dates with the times of the same message; a date alone only where no format asks for both."""
+    strict = slot.schema.get("format") == "date-time"
+    zone = "Z" if strict else ""
+    for message in mentions.messages:
+        pairs = [(day.value, hour.value) for day in message.dates for hour in message.times]
+        yield from (f"{_moment(day, hour)}{zone}" for day, hour in pairs)
+        if not strict:
+            yield from _spoken_moments(message)
+            yield from (mention.value.isoformat() for mention in message.dates if not message.times)
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and _has_date(leaf))
+
+
+def _moment(day: date, hour: time) -> str:
+    return f"{day.isoformat()}T{hour:%H:%M:%S}"
+
+
+def _spoken_moments(message: Message) -> Iterable[str]:
+    """ "tomorrow at 5pm" as it was said, and each half of it."""
+    for day in message.dates:
+        yield day.text
+        for hour in message.times:
+            first, last = min(day.start, hour.start), max(day.end, hour.end)
+            if last - first <= len(day.text) + len(hour.text) + 6:
+                yield message.text[first:last]
+    yield from (hour.text for hour in message.times)
+
+
+def _emails(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        yield from message.emails
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and "@" in leaf and " " not in leaf)
+
+
+def _urls(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        yield from message.urls
+        yield from (path for path in message.paths if re.fullmatch(r"[\w-]+(\.[\w-]+)*\.[a-z]{2,}(/\S*)?", path))
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and "://" in leaf)
+
+
+def _phones(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        yield from message.phones
+        yield from (word.text for word in message.words if re.fullmatch(r"\+?\d{3,}", word.text))
+
+
+def _identifiers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    nouns = {word for word in owner.words if len(word) > 3}
+    for message in mentions.messages:
+        dated = [(mention.start, mention.end) for mention in (*message.dates, *message.times)]
+        codes = [
+            word for word in message.words
+            if word.is_code and (not _is_within(word, dated) or "-" in word.text) and "@" not in word.text
+        ]  # fmt: skip
+        pairs = [
+            (stem(before.text), word) for before, word in zip(message.words, message.words[1:], strict=False)
+            if (word in codes or word.text.casefold() not in STOP_WORDS) and not _is_within(word, dated)
+        ]  # fmt: skip
+        named = [word for before, word in pairs if before in slot.words and word in codes]
+        beside = [word for before, word in pairs if before in slot.words | nouns]
+        offered = named or [*codes, *beside]
+        # A code of two words, such as the plate of a car, is one code.
+        pairs_of_codes = [
+            (first, second) for first, second in pairwise(message.words)
+            if first in offered and _is_capital(first) and _is_capital(second)
+            and message.text[first.end : second.start] == " "
+        ]  # fmt: skip
+        yield from (message.text[first.start : second.end] for first, second in pairs_of_codes)
+        halves = {word for pair in pairs_of_codes for word in pair}
+        yield from (word.text for word in offered if word not in halves)
+        yield from (word.text[1:] for word in codes if word.text.startswith("#"))
+        yield from (quote.text for quote in message.quotes)
+    yield from (leaf if isinstance(leaf, str) else str(leaf) for leaf in mentions.leaves if len(str(leaf)) <= 80)
+
+
+def _is_capital(word: Word) -> bool:
+    return word.is_code and word.text.upper() == word.text
+
+
+def _is_within(word: Word, places: Iterable[tuple[int, int]]) -> bool:
+    return any(start < word.end and word.start < end for start, end in places)
+
+
+def _paths(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        yield from message.paths
+        yield from (quote.text for quote in message.quotes)
+        no_value = {*slot.words, *owner.words}
+        for word in message.words:
+            plain = word.text.casefold() not in STOP_WORDS and stem(word.text) not in no_value
+            if word.is_code or (plain and not word.is_first):
+                yield word.text
+    yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and " " not in leaf and len(leaf) <= 120)
+
+
+def _currencies(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    for message in mentions.messages:
+        low = message.text.casefold()
+        for code, words in CURRENCIES.items():
+            if any(re.search(rf"(?<![^\W\d]){re.escape(word)}(?![^\W\d])", low) for word in words):
+                yield code
+        yield from (word.text for word in message.words if re.fullmatch(r"[A-Z]{3}", word.text))
+
+
+def _patterned(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    """Words, pairs of words and quoted strings; those that match the pattern are left."""
+    yield from _identifiers(slot, owner, mentions)
+    for message in mentions.messages:
+        words = message.words
+        yield from (mention.value.isoformat() for mention in message.dates)
+        yield from (f"{mention.value:%H:%M}" for mention in message.times)
+        for first, second in zip(words, [*words[1:], None], strict=False):
+            yield from (first.text, first.text.upper())
+            if second is not None:
+                yield message.text[first.start : second.end]
+
+
+_WORDY = frozenset({"text", "identifier", "composed", "any", "date", "time", "phone"})
+_MAKERS = {
+    "choice": _choices, "boolean": _booleans, "number": _numbers, "date": _dates, "time": _times, "date-time": _moments,
+    "email": _emails, "url": _urls, "phone": _phones, "identifier": _identifiers, "path": _paths,
+}  # fmt: skip
+
+
+# Pieces of messages ------------------------------------------------------------------------------------------------------
+
+
+def _span_texts(slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collection[str]) -> Iterable[SpanText]:
+    left = SPAN_CHARS_MAX
+    is_loose = slot.kind in ("composed", "any")
+    no_value = owner.words | slot.words
+    taken = {stem(word) for text in used for word in _WORD.findall(text)}
+    for message in mentions.messages:
+        if left <= 0 or len(message.text) > left:
+            break
+        left -= len(message.text)
+        typed = [(m.start, m.end) for m in (*message.dates, *message.times)]
+        typed += [(m.start, m.end) for m in message.numbers if m.unit and "unit" not in slot.words]
+        typed += [(message.text.find(one), message.text.find(one) + len(one)) for one in message.emails]
+        spans = [
+            Span(
+                word.start,
+                word.end,
+                begins=is_loose or word.text not in _NO_START or (word.text[0].isupper() and not word.is_first),
+                ends=word.text not in _NO_END,
+                is_content=_says_something(word, no_value, taken) and (is_loose or not _is_within(word, typed)),
+            )
+            for word in message.words
+        ]
+        if any(span.is_content for span in spans):
+            yield SpanText(message.text, spans, breaks=() if is_loose else _breaks(message))
+
+
+def _says_something(word: Word, no_value: Collection[str], taken: Collection[str]) -> bool:
+    low = word.text.casefold()
+    if stem(low) in taken or low == "i":
+        return False
+    if word.text[0].isupper() and not word.is_first:
+        return True
+    if low in STOP_WORDS:
+        return False
+    return stem(low) not in no_value or word.is_code
+
+
+def _breaks(message: Message) -> Iterable[int]:
+    """Ends of sentences."""
+    return [hit.start() for hit in re.finditer(r"(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text)]
+
+
+# Internals ---------------------------------------------------------------------------------------------------------------
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fits(value: Any, slot: Slot) -> bool:
+    """True if a value keeps the simple bounds of the schema."""
+    schema = slot.schema
+    if isinstance(value, str):
+        return _within(len(value), schema.get("minLength"), schema.get("maxLength")) and _matches(
+            value, schema.get("pattern")
+        )
+    if isinstance(value, bool) or slot.kind != "number":
+        return True
+    if "integer" in str(schema.get("type")) and not float(value).is_integer():
+        return False
+    return _within(value, schema.get("minimum"), schema.get("maximum"))
+
+
+def _matches(value: str, pattern: object) -> bool:
+    if not isinstance(pattern, str):
+        return True
+    import jsonschema_rs  # Its regular expressions take bounded time.
+
+    try:
+        return jsonschema_rs.is_valid({"pattern": pattern}, value)
+    except ValueError:
+        return True
+
+
+def _within(value: float, lowest: object, highest: object) -> bool:
+    return not (isinstance(lowest, (int, float)) and value < lowest) and not (
+        isinstance(highest, (int, float)) and value > highest
+    )

@@ -1,0 +1,375 @@
+"""Decoding of one answer: first whether to call at all, then a call, choice by choice, out of what was said.
+
+Prompts go to the model through an injected function, one step at a time, and the likeliest continuations of one token come
+back. Everything that has only one continuation (names of tools and parameters after their first letters, punctuation, the
+rest of a copied value) is written without asking; where several are possible the model's favourite among them is taken.
+A value that nobody said cannot be written: if the model would rather write something else, a required argument is reported
+as missing and an optional one is left out. This file knows nothing of llama.cpp or the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from callgate.embedded.automaton import Choices, State
+from callgate.embedded.candidates import Candidates, candidates_of, is_given, said_choices
+from callgate.embedded.gbnf import class_char
+from callgate.embedded.grammar import CALLS_MAX, value_grammar
+from callgate.embedded.mentions import Mentions
+from callgate.embedded.prompt import CALL
+from callgate.embedded.slots import Slot, ToolSlots, slots_of
+from callgate.types import ToolDefinition
+
+__all__ = ["Decoded", "Decoder", "Step", "Thresholds"]
+
+_TYPED = frozenset({"date", "time", "date-time", "email", "url", "phone"})
+"""Kinds that are recognised by their form: what was said of this kind is meant for the slot."""
+ITEMS_MAX = 32
+"""Items of a list that are copied."""
+VALUE_TOKENS_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A continuation by the model: its text, and the likeliest first tokens with their probabilities."""
+
+    text: str
+    tokens: Sequence[tuple[bytes, float]]
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Ask(Protocol):
+    """A request to the model: continue a prompt by at most `count` tokens, within a grammar if one is given."""
+
+    def __call__(self, prompt: str, *, count: int = 1, grammar: str | None = None) -> Awaitable[Step]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Probabilities at which a decision falls, tuned on `benchmarks/data/dev_prompts.json`."""
+
+    call: float = 0.5
+    """Least probability of a call at the beginning of an answer."""
+    more: float = 0.5
+    """Least probability of one more call."""
+    required: float = 0.02
+    """Least probability of all candidates of a required argument together; below it the argument is missing."""
+    optional: float = 0.4
+    """The same of an optional argument; below it the argument is left out."""
+    choice: float = 0.5
+    """Least probability of a required choice that nobody named."""
+    optional_choice: float = 0.9
+    """The same of an optional choice."""
+    copied: float = 0.3
+    """Least probability of copying on; below it text is composed, where that is allowed."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The outcome: calls, or the tool whose arguments are missing, or neither: the answer is prose."""
+
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    tool: ToolDefinition | None = None
+    missing: list[str] = field(default_factory=list[str])
+    chance: float = 1.0
+    """The probability of a call at the beginning."""
+    trace: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class _Walk:
+    text: str
+    mass: float
+    """The probability of all that was possible together, at the first choice."""
+    best: float
+    """The probability of the first choice taken."""
+    state: State
+
+
+class _MissingError(Exception):
+    """A required argument has no value."""
+
+    def __init__(self, owner: ToolSlots, names: list[str]) -> None:
+        super().__init__(names)
+        self.owner = owner
+        self.names = names
+
+
+class Decoder:
+    """A decoder for the calls of one answer."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        tools: Sequence[ToolDefinition],
+        mentions: Mentions,
+        *,
+        thresholds: Thresholds | None = None,
+        may_ask: bool = True,
+    ) -> None:
+        self._ask = ask
+        self._owners = {tool.name: slots_of(tool) for tool in tools}
+        self._mentions = mentions
+        self._limits = thresholds or Thresholds()
+        self._may_ask = may_ask
+        self.trace: list[str] = []
+
+    async def decode(self, prompt: str, *, must_call: bool = False) -> Decoded:
+        """Decode the calls that answer a prompt; none where the answer is prose."""
+        made = Decoded(trace=self.trace)
+        if not must_call:
+            made.chance = self._chance(await self._ask(prompt), CALL)
+            self.trace.append(f"call {made.chance:.3f}")
+            if made.chance < self._limits.call:
+                return made
+        text = prompt
+        while len(made.calls) < CALLS_MAX:
+            try:
+                text, name, args = await self._call(f"{text}{CALL}")
+            except _MissingError as error:
+                if not made.calls:
+                    made.tool, made.missing = error.owner.tool, error.names
+                break
+            if (name, args) in made.calls:
+                break
+            made.calls.append((name, args))
+            more = self._chance(await self._ask(text), f"\n{CALL}")
+            self.trace.append(f"more {more:.3f}")
+            if more < self._limits.more:
+                break
+            text += "\n"
+        return made
+
+    # One call --------------------------------------------------------------------------------------------------------
+
+    async def _call(self, text: str) -> tuple[str, str, dict[str, Any]]:
+        openings: dict[str, tuple[ToolSlots, Slot | None]] = {}
+        for name, owner in self._owners.items():
+            for slot in self._following(owner, -1, {}):
+                openings[f" {name}({_key(slot, first=True)}"] = (owner, slot)
+        walk = await self._walk(text, Choices(openings, lead=""))
+        owner, slot = openings[walk.text]
+        self.trace.append(f"tool {owner.tool.name} {walk.mass:.3f} {walk.best:.3f}")
+        missing = [
+            one.name
+            for one in owner.required
+            if self._may_ask and not self._is_possible(one, self._candidates(one, owner, {}))
+        ]
+        if missing:
+            raise _MissingError(owner, missing)
+        text, args = text + walk.text, dict[str, Any]()
+        left_out: set[str] = set()
+        while slot is not None:
+            place = owner.slots.index(slot)
+            before = text[: text.rindex(json.dumps(slot.name, ensure_ascii=False))]
+            endings = {_key(other): other for other in self._following(owner, place, {**args, slot.name: None}, left_out)}
+            found = await self._value(text, slot, owner, args, list(endings))
+            if found is None and slot.is_required:
+                raise _MissingError(owner, [slot.name])
+            if found is None:
+                # An optional argument for which nothing was said: back to before its name, and without it.
+                left_out.add(slot.name)
+                text, slot = await self._another(before, owner, place, args, left_out)
+                continue
+            text, args[slot.name], ending = found
+            slot = endings[ending]
+        return text, owner.tool.name, args
+
+    async def _another(
+        self, before: str, owner: ToolSlots, place: int, args: Mapping[str, Any], left_out: set[str]
+    ) -> tuple[str, Slot | None]:
+        text = before.removesuffix("{").removesuffix(", ")
+        is_first = not args
+        options = {_key(slot, first=is_first): slot for slot in self._following(owner, place, args, left_out)}
+        walk = await self._walk(text, Choices(options, lead=""))
+        return text + walk.text, options[walk.text]
+
+    def _following(
+        self, owner: ToolSlots, place: int, args: Mapping[str, Any], left_out: set[str] | None = None
+    ) -> list[Slot | None]:
+        """The slots that may come after a place: the optional ones up to the next required one; None is the end."""
+        found: list[Slot | None] = []
+        for slot in owner.slots[place + 1 :]:
+            if slot.is_required or (place >= 0 and slot.name not in args and is_given(slot, owner, self._mentions)):
+                return [*found, slot]
+            if slot.name not in (left_out or ()) and self._is_possible(slot, self._candidates(slot, owner, args)):
+                found.append(slot)
+        return [*found, None]
+
+    def _candidates(self, slot: Slot, owner: ToolSlots, args: Mapping[str, Any]) -> Candidates:
+        used = [value for name, value in args.items() if isinstance(value, str) and name != slot.name]
+        return candidates_of(slot.item if slot.item else slot, owner, self._mentions, used=used)
+
+    def _is_possible(self, slot: Slot, candidates: Candidates) -> bool:
+        return bool(candidates) or slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array"))
+
+    # One value -------------------------------------------------------------------------------------------------------
+
+    async def _value(
+        self, text: str, slot: Slot, owner: ToolSlots, args: Mapping[str, Any], endings: Sequence[str]
+    ) -> tuple[str, Any, str] | None:
+        """The text after a value, the value and the ending; None if there is no value that the model would take."""
+        candidates = self._candidates(slot, owner, args)
+        if slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array")) or not candidates:
+            return await self._by_grammar(text, slot, endings)
+        if slot.item is not None:
+            return await self._items(text, slot, candidates, endings)
+        named = said_choices(slot, self._mentions) if slot.kind == "choice" else []
+        values = [json.dumps(choice, ensure_ascii=False) for choice in named] if len(named) == 1 else candidates.values
+        choices = Choices(values, texts=candidates.texts, endings=endings)
+        least = self._limits.copied if candidates.is_open else 0.0
+        walk = await self._walk(text, choices, probe=True, least=least)
+        self.trace.append(f"{slot.name} {walk.text!r} {walk.mass:.3f} {walk.best:.3f}")
+        if walk.state.is_end:
+            if not named and self._is_doubtful(slot, walk):
+                return None
+            return _ended(text, walk.text, endings)
+        return await self._composed(text, walk.text, endings)
+
+    def _is_doubtful(self, slot: Slot, walk: _Walk) -> bool:
+        if not self._may_ask or slot.kind in _TYPED:
+            return False
+        if slot.kind in ("choice", "boolean"):
+            return walk.best < (self._limits.choice if slot.is_required else self._limits.optional_choice)
+        return walk.mass < (self._limits.required if slot.is_required else self._limits.optional)
+
+    async def _items(
+        self, text: str, slot: Slot, candidates: Candidates, endings: Sequence[str]
+    ) -> tuple[str, Any, str] | None:
+        closing = [f"]{ending}" for ending in endings]
+        start, items, lead = text, list[str](), " ["
+        while True:
+            values = [value for value in candidates.values if value not in items]
+            more = [","] if len(items) < ITEMS_MAX - 1 else []
+            choices = Choices(values, texts=candidates.texts, endings=[*more, *closing], lead=lead)
+            walk = await self._walk(text, choices, probe=not items)
+            self.trace.append(f"{slot.name}[] {walk.text!r} {walk.mass:.3f}")
+            if not items and self._is_doubtful(cast("Slot", slot.item), walk):
+                return None
+            text += walk.text
+            if not walk.text.endswith(","):
+                ended = _ended(start, text[len(start) :], endings)
+                return ended
+            items.append(walk.text[len(lead) : -1])
+            lead = " "
+
+    async def _composed(self, text: str, begun: str, endings: Sequence[str]) -> tuple[str, Any, str] | None:
+        """Text that the model writes itself, from what it has copied so far on."""
+        grammar = value_grammar({"type": "string"}, endings=endings, begun=begun.startswith(' "'))
+        prefix = begun if begun.startswith(' "') else ""
+        step = await self._ask(text + prefix, count=VALUE_TOKENS_MAX, grammar=grammar)
+        return _ended(text, prefix + step.text, endings)
+
+    async def _by_grammar(self, text: str, slot: Slot, endings: Sequence[str]) -> tuple[str, Any, str] | None:
+        """A nested value, or any value of the type where one is required and nothing was said."""
+        grammar = value_grammar(slot.schema, endings=endings, said=self._mentions)
+        step = await self._ask(text, count=VALUE_TOKENS_MAX, grammar=grammar)
+        return _ended(text, step.text, endings)
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    async def _walk(self, text: str, choices: Choices, *, probe: bool = False, least: float = 0.0) -> _Walk:
+        """Follow the model's favourites to the end of the choices, or to where it would rather leave them.
+
+        With `probe` it is asked once even where only one value is possible.
+        """
+        state, taken, first, best = choices.start(), "", None, 1.0
+        while not state.is_end:
+            moves = state.moves()
+            if not moves:
+                break
+            is_value = len(taken) >= len(choices.lead) and (set(moves) != {'"'} or '"' in taken)
+            if len(moves) == 1 and not (probe and is_value and first is None):
+                char = next(iter(moves))
+                stepped = state.step(char)
+                assert stepped is not None
+                taken, state = taken + char, stepped[1]
+                continue
+            step, mass, best_here = await self._step(text, taken, state, choices)
+            if first is None:
+                first, best = mass, best_here
+            if mass < least and not _is_ending(state):
+                return _Walk(taken, first, best, state)
+            taken, state = step
+        return _Walk(taken, 1.0 if first is None else first, best, state)
+
+    async def _step(self, text: str, taken: str, state: State, choices: Choices) -> tuple[tuple[str, State], float, float]:
+        """The favourite among the possible continuations, and the probability of all of them together."""
+        start, head = state, _whole_tokens(taken, state)
+        if head != taken:
+            start = _replayed(choices, head)
+        answer = await self._ask(text + head)
+        possible = [(chance, found) for token, chance in answer.tokens if (found := start.take(token)) is not None]
+        mass = sum(chance for chance, _ in possible)
+        if not possible:
+            allowed = "".join(map(class_char, state.moves()))
+            forced = await self._ask(text + taken, grammar=f"root ::= [{allowed}] [^\\x00]*\n")
+            possible = [(0.0, _as_far(state, forced.text))]
+            head = taken
+        chance, (more, after) = max(possible, key=lambda pair: pair[0])
+        return (head + more, after), mass, chance
+
+    def _chance(self, step: Step, wanted: str) -> float:
+        return sum(chance for token, chance in step.tokens if token and wanted.encode().startswith(token))
+
+
+def _whole_tokens(taken: str, state: State) -> str:
+    """The text without an end that is one token with what follows: the space of a word, marks before further marks."""
+    following = state.moves()
+    if taken.endswith(" ") and any(char.isalpha() for char in following):
+        return taken[:-1]
+    if any(char.isalnum() or char.isspace() for char in following):
+        return taken
+    head = taken.rstrip("\"'.,;:!?()[]{}")
+    return head if head.strip() else taken
+
+
+def _replayed(choices: Choices, text: str) -> State:
+    state = choices.start()
+    for char in text:
+        stepped = state.step(char)
+        assert stepped is not None
+        state = stepped[1]
+    return state
+
+
+def _as_far(state: State, text: str) -> tuple[str, State]:
+    """The part of a text that leads along the choices: at least one character."""
+    taken = ""
+    for char in text:
+        stepped = None if state.is_end else state.step(char)
+        if stepped is None:
+            break
+        taken, state = taken + stepped[0], stepped[1]
+    if not taken:
+        char = next(iter(state.moves()))
+        stepped = state.step(char)
+        assert stepped is not None
+        return char, stepped[1]
+    return taken, state
+
+
+def _is_ending(state: State) -> bool:
+    return all(place.is_ending for place in state.places)
+
+
+def _key(slot: Slot | None, *, first: bool = False) -> str:
+    if slot is None:
+        return "{})" if first else "})"
+    return f"{'{' if first else ', '}{json.dumps(slot.name, ensure_ascii=False)}:"
+
+
+def _ended(text: str, written: str, endings: Sequence[str]) -> tuple[str, Any, str] | None:
+    ending = max((one for one in endings if written.endswith(one)), key=len, default=None)
+    if ending is None:
+        return None
+    try:
+        value = json.loads(written.removesuffix(ending))
+    except ValueError:
+        return None
+    return text + written, value, ending

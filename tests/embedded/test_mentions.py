@@ -1,0 +1,192 @@
+"""The values that a conversation mentions: numbers, dates, times, codes, and how they are offered to an argument."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+
+from callgate.embedded.automaton import Choices
+from callgate.embedded.candidates import candidates_of, said_choices
+from callgate.embedded.dates import dates_in, times_in
+from callgate.embedded.mentions import leaves_of, mentions_in
+from callgate.embedded.numbers import numbers_in
+from callgate.embedded.slots import ToolSlots, slots_of
+from callgate.types import ToolDefinition
+
+TODAY = date(2026, 11, 17)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("Give Rex 200 grams", [200]),
+        ("two hundred and five nights", [205]),
+        ("half an hour", [0.5]),
+        ("an hour and a half", [1.5]),
+        ("two and a half kg", [2.5]),
+        ("1,250.50 euros and 3,5 kg", [1250.5, 3.5]),
+        ("minus ten and -5 degrees", [-10, -5]),
+        ("the third floor, 2nd door", [3, 2]),
+        ("15% of 213 million", [15, 213e6]),
+        ("a dozen eggs", [12]),
+        ("[22,33,42] and 1e-9", [22, 33, 42, 1e-9]),
+        ("zwei Stunden, quinze minutes", [2, 15, 2.25]),
+        ("version 3.2.1 at 192.168.1.1, ISO-9001, 2027-09-30, 555-1234", []),
+        ("the first one, this one", [1]),
+    ],
+)
+def test_numbers_are_read_in_digits_and_words(text: str, values: list[float]) -> None:
+    assert [mention.value for mention in numbers_in(text) if not mention.is_indefinite or mention.unit] == values
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("by 30 September 2027 or 2027-01-31", ["2027-09-30", "2027-01-31"]),
+        ("31.01.2027, 12/25/2026, 25/12/2026", ["2027-01-31", "2026-12-25", "2026-12-25"]),
+        ("March 14, the 3rd of June", ["2027-03-14", "2027-06-03"]),
+        ("tomorrow, next Monday, in two weeks", ["2026-11-18", "2026-11-23", "2026-12-01"]),
+        ("am 3. Mai, le 3 mai, 5 de enero de 2028", ["2027-05-03", "2027-05-03", "2028-01-05"]),
+        ("object 1978.3, may I, 31 February 2027, 3/4 of it", []),
+    ],
+)
+def test_dates_are_read_and_nothing_else_is_one(text: str, days: list[str]) -> None:
+    assert [mention.value.isoformat() for mention in dates_in(text, TODAY)] == days
+
+
+@pytest.mark.parametrize(
+    ("text", "clock"),
+    [
+        ("at 14:30 or 3pm", ["14:30:00", "15:00:00"]),
+        ("half past seven pm, quarter to nine", ["19:30:00", "08:45:00"]),
+        ("um 14 Uhr 30, noon, 7 o'clock", ["14:30:00", "12:00:00", "07:00:00"]),
+        ("five p.m.", ["17:00:00"]),
+        ("25:10 and 3.14", []),
+    ],
+)
+def test_times_are_read(text: str, clock: list[str]) -> None:
+    assert [str(mention.value) for mention in times_in(text)] == clock
+
+
+# --- candidates ----------------------------------------------------------------------------------------------------------
+
+
+def owner(name: str = "do_it", description: str = "", **properties: Any) -> ToolSlots:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return slots_of(ToolDefinition(name=name, description=description, input_schema=schema))
+
+
+def offered(said: str, *, leaves: Any = (), of: str | None = None, **properties: Any) -> list[Any]:
+    tool = owner(**properties)
+    slot = next(slot for slot in tool.slots if of is None or slot.name == of)
+    mentions = mentions_in([said], leaves=leaves_of(leaves), today=TODAY)
+    return [json.loads(value) for value in candidates_of(slot, tool, mentions).values]
+
+
+INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("said", "properties", "wanted"),
+    [
+        ("for 2 hours", {"minutes": INTEGER}, [120]),
+        ("half an hour", {"duration": {**INTEGER, "description": "Length in minutes"}}, [30]),
+        ("3 kg please", {"grams": INTEGER}, [3000]),
+        ("5 euros", {"minutes": INTEGER}, []),
+        ("locker 5 floor 2", {"floor": INTEGER, "locker": INTEGER}, [2]),
+        ("a room for 4 nights", {"nights": INTEGER, "rooms": INTEGER}, [4]),
+        ("a room for 4 nights", {"rooms": INTEGER, "nights": INTEGER}, [1]),
+        ("set a timer", {"minutes": INTEGER}, []),
+        ("2.5 litres", {"count": INTEGER}, []),
+        ("close it", {"position": {**INTEGER, "description": "0 is open, 100 is closed"}}, [100]),
+        ("150 or 7", {"level": {**INTEGER, "maximum": 10}}, [7]),
+        ("20%", {"share": {**NUMBER, "maximum": 1}}, [0.2]),
+        ("on 3 May 2027", {"year": INTEGER}, [2027]),
+    ],
+)
+def test_a_number_is_offered_in_the_unit_of_its_argument_and_to_no_other(
+    said: str, properties: dict[str, Any], wanted: list[Any]
+) -> None:
+    assert offered(said, **properties) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "schema", "wanted"),
+    [
+        ("by 30 September 2027", {"format": "date"}, ["2027-09-30"]),
+        ("by 30 September 2027", {"description": "DD/MM/YYYY"}, ["30/09/2027"]),
+        ("tomorrow", {}, ["tomorrow"]),
+        ("tomorrow", {"description": "Date as YYYY-MM-DD"}, ["2026-11-18"]),
+        ("object 1978.3", {"format": "date"}, []),
+        ("tomorrow at 5pm", {"format": "date-time"}, ["2026-11-18T17:00:00Z"]),
+        ("tomorrow", {"format": "date-time"}, []),
+        ("at 5pm", {"description": "Time as HH:MM"}, ["17:00"]),
+        ("to a@b.org", {"format": "email"}, ["a@b.org"]),
+        ("see https://x.org/a?b=1.", {"format": "uri"}, ["https://x.org/a?b=1"]),
+        ("code ab-12 or AB12", {"pattern": "^[A-Z]{2}\\d{2}$"}, ["AB12"]),
+    ],
+)
+def test_typed_text_is_offered_in_the_form_that_the_schema_wants(said: str, schema: Any, wanted: list[str]) -> None:
+    name = "time" if "HH" in str(schema) else "date"
+    assert offered(said, **{name: {**TEXT, **schema}}) == wanted
+
+
+def test_codes_come_from_beside_their_name_and_results_count_as_said() -> None:
+    assert offered("block badge K77 at gate B2", badge_id=TEXT) == ["K77"]
+    assert offered("cancel my booking", booking_id=TEXT) == []
+    assert offered("cancel it", leaves={"bookings": [{"ref": "X-9"}]}, booking_id=TEXT) == ["X-9"]
+
+
+def copied(said: str, value: str, schema: Any = TEXT, *, name: str = "place", description: str = "Do it.") -> bool:
+    tool = owner(description=description, **{name: schema})
+    found = candidates_of(tool.slots[0], tool, mentions_in([said], today=TODAY))
+    state = Choices(found.values, texts=found.texts).start()
+    for char in f" {json.dumps(value, ensure_ascii=False)}":
+        if char not in state.moves():
+            return False
+        stepped = state.step(char)
+        assert stepped is not None
+        state = stepped[1]
+    return state.is_end
+
+
+def test_text_is_copied_from_word_to_word_and_untouched() -> None:
+    said = "Deliver the rye rolls to Mateusz Ørsted's shop in Łódź."
+    assert copied(said, "rye rolls")
+    assert copied(said, "Mateusz Ørsted")
+    assert copied(said, "Łódź")
+    assert not copied(said, "ricene rolls")
+    assert not copied(said, "Mateus")
+    assert not copied(said, "the rye rolls")
+
+
+def test_words_of_the_request_itself_give_no_value() -> None:
+    assert not copied("Send an email, please", "email", name="to", description="Send an email.")
+    assert copied("Send an email to Bob, please", "Bob", name="to", description="Send an email.")
+
+
+def test_a_choice_is_recognised_in_other_languages() -> None:
+    tool = owner(colour={"type": "string", "enum": ["red", "green"]})
+    assert said_choices(tool.slots[0], mentions_in(["eine rote Lampe"], today=TODAY)) == ["red"]
+    assert said_choices(tool.slots[0], mentions_in(["une lampe verte"], today=TODAY)) == ["green"]
+    assert said_choices(tool.slots[0], mentions_in(["a lamp"], today=TODAY)) == []
+
+
+# --- the automaton -------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_keeps_its_own_letters_whatever_case_leads_along_it() -> None:
+    state = Choices(['"oslo"', '"Ötzi"'], endings=["})", ', "b":']).start()
+    taken = state.take(b' "Os')
+    assert taken is not None
+    assert taken[0] == ' "os'
+    whole = taken[1].take(b'lo"})\nmore')
+    assert whole is not None
+    assert (whole[0], whole[1].is_end) == ('lo"})', True)
+    other = state.take(' "Ö'.encode()[:-1])
+    assert other is not None
+    assert other[0] == ' "Ö'
+    assert state.take(b' "x') is None
