@@ -64,6 +64,7 @@ ALLOWED = {
     ("calls", "user_code"): "approve is code of the user's",
     ("tools", "user_code"): "tools and validators are code of the user's",
     ("threads", "user_code"): "what an error says is told by code of the user's",
+    ("telemetry", "permission"): "the content of spans passes the redactor of the audit log",
     ("telemetry", "user_code"): "exporters are code of the user's",
     ("calls", "host"): "a tool runs for the person behind the run",
     ("calls", "telemetry"): "each call that starts has its span",

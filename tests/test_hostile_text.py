@@ -15,23 +15,27 @@ from typing import Any
 
 import pytest
 
-from callgate import strict_json
+from callgate import FunctionCall, Policy, ToolDefinition, strict_json
 from callgate.cli.markdown import Markdown
 from callgate.config.edit import with_value
+from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.lines import KeyLines, toml_of
+from callgate.content.partial_args import parse_path
 from callgate.content.salvage import salvaged_calls
 from callgate.definitions import convert
 from callgate.embedded.gguf import BadFileError, read_head
 from callgate.errors import CallgateError, ToolError
 from callgate.files.globs import glob_of, ignore_rules
 from callgate.mcp.edit import with_server
+from callgate.permission import Rule
+from callgate.permission.redact import Redactor
 from callgate.prompted import CallParser, parse_text
 from callgate.run.output import output_of
 from callgate.wire.stream_framing import splitter_of
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
-CHARS = min(1_000_000, 20_000 * SCALE)
-"""How long the longest text is; nearly half a megabyte under `make soak`."""
+CHARS = 20_000 if SCALE == 1 else 1_000_000
+"""How long the longest text is; a megabyte under `make soak`."""
 SHORT_S = 0.01 * SCALE
 """What is over so soon is not measured: a quadratic parser takes far longer for the longest text."""
 TIMES = 16
@@ -58,11 +62,22 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "events": lambda text: _split(b"data: " + text.encode("utf-8", "replace") + b"\n\n"),
     "json stream": lambda text: _split(b'[{"a": "' + text.encode("utf-8", "replace") + b'"}]'),
     "json": strict_json.parse_isolating,
+    "redaction": lambda text: NEEDLES.redact(text),
+    "redaction of a find": lambda text: NEEDLES.redact(f"{text[: len(text) // 8]} made%2Dup-secret"),
+    "redaction by shape": lambda text: SHAPED.text(text),
+    "paths of streamed arguments": lambda text: _refused(parse_path, f"$.{text}"),
+    "rules": lambda text: Policy.from_table({"rules": [text, f"deny {text}"]}).problems,
+    "paths of a call": lambda text: Policy(rules=[Rule(verdict="deny", paths=("a/*",))]).decide(
+        ToolDefinition(name="t", kind="mcp", server="s"), FunctionCall(name="t", args={"path": text, "x": [text]})
+    ),
     "types": lambda text: convert(
         {"name": "f", "parameters": [{"name": "a", "type": text}]}, source="snakepit", target="mcp", kind="tool"
     ),
     "results": lambda text: convert({"role": "tool", "tool_call_id": "a", "content": text}, source="openai", target="mcp"),
 }
+
+NEEDLES = SecretNeedles(["made-up-secret", "aaaaaaaaaaaa", "\\\\\\\\\\", "%%%%25%25", "0000000000"])
+SHAPED = Redactor(["made-up-secret"])
 
 UNITS = (
     " ", "\n", "\t", "\r\n", "a", "0", "9", "-", ".", ",", ":", ";", "=", "\\", "/", "//", "/*", "#", "# x\n", '"', "'",
@@ -72,6 +87,7 @@ UNITS = (
     f"- TOOL_CALL: a{' .;' * 300}!\n",
     f"TOOL_CALL: f({{}}){'*' * 999}\n", f"a.{')' * 999} TOOL_CALL\n", "a.", "a = 1\n", "[a]\n", "a=1,", "\\u00e9", "\\ud800",
     "é", "“", "!a/**/b*\n", "data: {}\n\n", "\ufeff", "\x00",
+    "%25", "%41", "%", "&#92;", "&amp;", "&", "\\u005c", "made-up-", "key=", "://a:", "eyJ", "sk-",
 )  # fmt: skip
 ENDS = ("", 'x"')
 
@@ -80,6 +96,11 @@ def _fed(parser: CallParser, text: str) -> None:
     for place in range(0, len(text), 1_000):
         parser.feed(text[place : place + 1_000])
     parser.close()
+
+
+def _refused(parse: Callable[[str], Any], text: str) -> None:
+    with contextlib.suppress(ValueError):
+        parse(text)
 
 
 def _drawn(markdown: Markdown, text: str) -> None:

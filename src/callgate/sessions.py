@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
+from callgate.config.known_secrets import redact_known, redact_known_in
 from callgate.content.read import text_of
 from callgate.errors import CallgateError, JsonError, SessionChangedError, UsageError
 from callgate.history.repair import repaired, starts_exchange
@@ -383,18 +384,23 @@ async def _leased(store: Store, session: str) -> AsyncGenerator[Lease]:
 
 
 def export_session(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
-    """Export a session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
-    return {
-        "callgate": DOCUMENT_VERSION,
-        "session": session,
-        "facts": [_json_of(fact) for fact in facts],
-        "contents": RunMachine(facts).conversation.contents,
-    }
+    """Export a session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it.
+
+    Secrets that the program knows are taken out: the document is made to be handed on.
+    """
+    return redact_known_in(
+        {
+            "callgate": DOCUMENT_VERSION,
+            "session": session,
+            "facts": [_json_of(fact) for fact in facts],
+            "contents": RunMachine(facts).conversation.contents,
+        }
+    )
 
 
 def _json_of(fact: Fact) -> Any:
     if isinstance(fact, words.Unreadable):
-        body = base64.b64encode(fact.body).decode("ascii")
+        body = base64.b64encode(redact_known(fact.body.decode("latin-1")).encode("latin-1")).decode("ascii")
         return {"v": DOCUMENT_VERSION, "kind": _UNREADABLE, "problem": fact.problem, "body": body}
     return strict_json.parse(codec.encode(fact), depth_max=2 * strict_json.DEPTH_MAX)
 

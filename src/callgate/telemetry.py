@@ -8,19 +8,24 @@ variable for it).
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from callgate import user_code
+from callgate.config.known_secrets import redact_known
 from callgate.content.collect import ModelResponse
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
+
+if TYPE_CHECKING:
+    from callgate.permission.redact import Redactor
 
 __all__ = ["ChatSpan", "RunSpans", "Spans", "inject", "record_content", "spans_of", "tracing"]
 
@@ -196,7 +201,7 @@ class RunSpans:
             "gen_ai.conversation.id": self._common["gen_ai.conversation.id"],
         }
         if definition is not None and definition.description:
-            attributes["gen_ai.tool.description"] = definition.description[:1_000]
+            attributes["gen_ai.tool.description"] = redact_known(definition.description)[:1_000]
         if _has_content():
             attributes["gen_ai.tool.call.arguments"] = _json(call.args)
 
@@ -327,9 +332,16 @@ def spans_of(session: str, *, provider: str, model: str) -> Spans:
     return NO_SPANS if outcome.value is None else RunSpans(outcome.value, session, provider=provider, model=model)
 
 
+@functools.cache
+def _redactor() -> Redactor:
+    from callgate.permission.redact import Redactor
+
+    return Redactor()
+
+
 def _fail(trace: Any, span: Any, kind: str, words: str) -> None:
     span.set_attribute("error.type", kind)
-    span.set_status(trace.Status(trace.StatusCode.ERROR, words[:1_000]))
+    span.set_status(trace.Status(trace.StatusCode.ERROR, _redactor().text(words)[:1_000]))
 
 
 def _request_settings(settings: Mapping[str, Any]) -> JsonObject:
@@ -357,5 +369,5 @@ def _said(items: Sequence[JsonObject]) -> Iterable[JsonObject]:
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = _redactor().text(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= CONTENT_CHARS_MAX else f"{text[:CONTENT_CHARS_MAX]}…"

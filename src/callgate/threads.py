@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, cast
 
 from callgate import user_code
+from callgate.config.known_secrets import redact_known
 from callgate.errors import ToolError
 
 __all__ = [
@@ -119,7 +120,7 @@ def error_sentence(error: BaseException) -> str:
         # Its repr is in the text: a path, whatever it looks like.
         if isinstance(path, str) and os.path.isabs(path):
             first_line = first_line.replace(repr(path), repr(_last_name(path)))
-    text = without_paths(first_line)[:500]
+    text = redact_known(without_paths(first_line))[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -144,8 +144,9 @@ def _has_folder() -> bool:
 
 def _failed(sentence: str, code: int) -> int:
     from callgate.cli.render import escape
+    from callgate.config.known_secrets import redact_known
 
-    line = escape(" ".join(sentence.split()))
+    line = escape(redact_known(" ".join(sentence.split())))
     encoding = sys.stderr.encoding or "utf-8"
     print(f"callgate: {line}".encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
     return code

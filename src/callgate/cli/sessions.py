@@ -28,6 +28,7 @@ from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import opened, state_dir, store_place
 from callgate.config.age import age_s
+from callgate.config.known_secrets import redact_known_in
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
@@ -208,7 +209,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
         echo_json(whole.export_session(about, facts))
         return
     value, losses = _converted(state_from_facts(info.id, facts).reply.contents, source="gemini", target=target)
-    echo_json(value)
+    echo_json(redact_known_in(value))
     _tell_losses(losses)
 
 

@@ -7,11 +7,19 @@ spans take them out of what they write, in whatever encoding. Texts go in and co
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-__all__ = ["known_secrets", "known_version", "remember_secrets", "remember_secrets_in"]
+from callgate.config.encoded_secrets import SecretNeedles
+from callgate.config.secret_names import environment_secrets, is_secret_name
+
+__all__ = [
+    "known_secrets", "known_version", "redact_known", "redact_known_in", "remember_secrets", "remember_secrets_in",
+    "remember_tokens",
+]  # fmt: skip
 
 CHARS_MIN = 8
 """Shorter texts are no secrets worth the name, and stand in too many other texts."""
@@ -49,6 +57,17 @@ def remember_secrets_in(value: Any) -> None:
                     remember_secrets(*(text for held in table[name].values() for text in _whole_and_last(held)))
 
 
+def remember_tokens(value: Any) -> None:
+    """Add the texts of a JSON value that stand under the name of a secret, such as `access_token`."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        name, item = waiting.pop()
+        if isinstance(item, Mapping):
+            waiting += cast("Mapping[str, Any]", item).items()
+        elif isinstance(item, str) and is_secret_name(name):
+            remember_secrets(item)
+
+
 def _whole_and_last(text: Any) -> Iterable[str]:
     return (text, text.rpartition(" ")[2]) if isinstance(text, str) else ()
 
@@ -61,3 +80,33 @@ def known_secrets() -> tuple[str, ...]:
 def known_version() -> int:
     """Changes whenever the list does."""
     return _version[0]
+
+
+def redact_known(text: str) -> str:
+    """Return a text without the secrets of the list and of the environment, however they are encoded in it."""
+    return _needles(known_version()).redact(text) if len(text) >= CHARS_MIN else text
+
+
+@functools.lru_cache(maxsize=1)
+def _needles(version: int) -> SecretNeedles:
+    return SecretNeedles(text for text in (*environment_secrets(os.environ), *_known) if len(text) >= CHARS_MIN)
+
+
+def redact_known_in(value: Any) -> Any:
+    """Return a JSON value without those secrets, in texts and in keys."""
+    root: list[Any] = [value]
+    waiting: list[tuple[Any, Any]] = [(root, 0)]
+    while waiting:
+        holder, place = waiting.pop()
+        item = holder[place]
+        if isinstance(item, str):
+            holder[place] = redact_known(item)
+        elif isinstance(item, Mapping):
+            table = {redact_known(key): inner for key, inner in cast("Mapping[str, Any]", item).items()}
+            holder[place] = table
+            waiting += [(table, key) for key in table]
+        elif isinstance(item, (list, tuple)):
+            listed = [*cast("list[Any]", item)]
+            holder[place] = listed
+            waiting += [(listed, index) for index in range(len(listed))]
+    return root[0]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
+from callgate.config.known_secrets import remember_secrets
 from callgate.errors import AuthError, UsageError
 from callgate.wire.credentials import checked_base_url, checked_key, split_login
 
@@ -227,7 +228,9 @@ class GoogleTokens:
         credentials = self._credentials
         if not self._is_good(credentials):
             credentials = await asyncio.to_thread(self._refreshed)
-        return str(credentials.token)
+        token = str(credentials.token)
+        remember_secrets(token)
+        return token
 
     def expire(self) -> bool:
         """The server refused the token: the next one is fetched anew. Whether there can be another one."""

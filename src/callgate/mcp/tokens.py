@@ -16,6 +16,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from callgate import strict_json
+from callgate.config.known_secrets import remember_tokens
 from callgate.errors import JsonError, UsageError
 from callgate.types import JsonObject
 
@@ -52,6 +53,7 @@ class TokenFile:
         Raises:
             UsageError: the file cannot be used.
         """
+        remember_tokens(fields)
         with self._locked():
             rows = self._rows()
             rows[_key(url)] = {**self.read(url), **fields}
@@ -89,6 +91,7 @@ class TokenFile:
         except JsonError as error:
             raise UsageError(f"{str(self.path)!r} is not a file of tokens: {error}; delete it and log in again") from error
         rows: Any = cast("JsonObject", read).get("servers") if isinstance(read, dict) else None
+        remember_tokens(rows)
         return dict(cast("JsonObject", rows)) if isinstance(rows, dict) else {}
 
     def _replace(self, rows: JsonObject) -> None:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.known_secrets import CHARS_MIN, known_secrets, known_version
-from callgate.permission.encoded_secrets import SecretNeedles
+from callgate.config.secret_names import KEY_WORDS, KEYED, environment_secrets, is_secret_name, letters_of
 
 __all__ = ["KEY_WORDS", "SHAPES", "Redactor", "environment_secrets", "is_secret_name"]
 
@@ -24,39 +25,11 @@ HEAD_CHARS = 200
 REMEMBERED_CHARS_MAX = 200
 DEPTH_MAX = 20
 
-KEY_WORDS = (
-    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "apikey", "accesskey", "privatekey",
-    "signingkey", "encryptionkey", "authkey", "authorization", "credential", "cookie", "bearer", "sessionid", "sessionkey",
-    "connectionstring", "clientsecret", "pincode", "cardnumber", "mnemonic", "seedphrase", "webhookurl",
-)  # fmt: skip
-"""Names of fields, without case and punctuation, whose value is a secret whatever it looks like."""
-
-# Too short to be looked for inside of other names; as names, and some of them as words of a name.
-_SHORT_NAMES = frozenset({
-    "auth", "pass", "pin", "pat", "jwt", "sig", "signature", "otp", "totp", "cvv", "cvc", "ssn", "dsn", "iban",
-})  # fmt: skip
-_SHORT_WORDS = frozenset({"auth", "pass", "pat", "jwt", "otp", "totp", "pwd", "cred", "creds", "dsn"})
-_KEYS = (
-    r"(?:ssh|master|api|access|private|signing|encrypt(?:ion)?|decrypt(?:ion)?|auth|account|storage|service|deploy|client|"
-    r"shared|root|admin|secret|host|hmac|aes|rsa|gpg|pgp|license|session|crypto|cipher|wrapping|kms|vault|openai|gemini|"
-    r"google|anthropic|azure|aws|gcp|github|gitlab|stripe|db|database|server|subscription|function)"
-)
-_KEY_NAME = re.compile(rf"{_KEYS}keys?$")
-# `max_tokens` and its like count tokens; they are none.
-_COUNTS = re.compile(
-    r"^(?:max|min|num|total|count|input|output|prompt|completion|cached?|thoughts?|thinking|reasoning|candidates?|used|"
-    r"remaining|budget|avg|mean)[a-z]{0,40}tokens?[a-z]{0,20}$|token(?:count|limit|budget|izer|type|usage)|^tokensper"
-)
 _PLURAL = re.compile(r"tokens$")
-_NOT_NAME = re.compile(r"[^a-z0-9]+")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{1,60}:?")
 # Under these names a table says what its value is: {"name": "Authorization", "value": "..."}.
 _NAMING = frozenset({"name", "key", "header", "field", "param", "parameter", "variable", "label", "k", "id"})
 _NAMED = frozenset({"value", "values", "val", "v", "content", "text", "data", "default"})
-# Names of the environment that hold a place or a number, although their words are those of secrets.
-_PLACES = frozenset({"PWD", "OLDPWD", "XDG_SESSION_ID", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY"})
-
 # Every shape begins with fixed characters and is bounded, or begins where a word does: no text makes matching slow.
 _B64 = r"[A-Za-z0-9+/]"
 _URL64 = r"[A-Za-z0-9_-]"
@@ -141,7 +114,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "named secret": (
         _SECRET_WORDS,
         # Quotes may be escaped any number of times, as in JSON inside of JSON.
-        rf"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|{_KEYS}[_-]?key|auth(?:orization)?|credentials?|cookie|"
+        rf"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|{KEYED}[_-]?key|auth(?:orization)?|credentials?|cookie|"
         r"signature|session[_-]?id)[a-z0-9_-]{0,32}\\{0,15}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
         r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\\{0,15}[\"']?\[redacted)"
         r"(?:[\"'](?:[^\"'\\\n]|\\.){3,4096}|\\{1,15}[\"'][^\"'\n]{3,4096}(?:(?<=\\\\\\)[\"'][^\"'\n]{0,4096}){0,8}|"
@@ -157,23 +130,6 @@ _MARKERS = [(marker, name) for name, (markers, _) in SHAPES.items() if name not 
 _WORDS = re.compile("|".join(sorted({word for name in _IN_ANY_CASE for word in SHAPES[name][0]})))
 RUN_CHARS_MIN = 14
 """No secret that stands by itself has fewer characters in a row without a space."""
-
-
-@functools.lru_cache(maxsize=4_096)
-def is_secret_name(name: str) -> bool:
-    """True if what stands under this name is a secret, whatever it looks like."""
-    plain = _NOT_NAME.sub("", name.lower())
-    if _COUNTS.search(plain) or plain == "tokens":
-        return False
-    if any(word in plain for word in KEY_WORDS) or plain in _SHORT_NAMES or _KEY_NAME.search(plain):
-        return True
-    return not _SHORT_WORDS.isdisjoint(word.lower() for word in _WORD.findall(name))
-
-
-def environment_secrets(environment: Mapping[str, str]) -> list[str]:
-    """The secrets among the variables of an environment. The path of a file is a place, whatever its variable is called."""
-    named = [value for name, value in environment.items() if is_secret_name(name) and name not in _PLACES]
-    return [value for value in named if not (value.startswith("/") and os.path.exists(value))]
 
 
 class Redactor:
@@ -265,7 +221,7 @@ def _hidden(value: Any, name: str) -> Any:
     if value is None or isinstance(value, bool):
         return value
     # `tokens` may be a number of them.
-    is_count = isinstance(value, (int, float)) and _PLURAL.search(_NOT_NAME.sub("", name.lower()))
+    is_count = isinstance(value, (int, float)) and _PLURAL.search(letters_of(name))
     return value if is_count else "[redacted]"
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from callgate import errors, strict_json
+from callgate.config.known_secrets import redact_known
 from callgate.errors import CallgateError
 from callgate.types import JsonObject
 
@@ -75,7 +76,7 @@ class Problem(dict[str, str | int]):
     headers: Mapping[str, str]
 
     def __init__(self, code: int, error: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(error=error, message=message, code=code)
+        super().__init__(error=error, message=redact_known(message), code=code)
         self.code = code
         self.headers = dict(headers or {})
 

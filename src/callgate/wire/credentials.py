@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from callgate.config.known_secrets import remember_secrets
+from callgate.config.known_secrets import redact_known, remember_secrets
 from callgate.errors import UsageError
 
 __all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
@@ -89,6 +89,7 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
         if not _HEADER_NAME.fullmatch(lower) or not _HEADER_VALUE.fullmatch(value):
             raise UsageError(f"the header {name[:100]!r} cannot be sent: names and values are plain ASCII in one line")
         checked[lower] = value
+    remember_secrets(*secrets_of(checked))
     return checked
 
 
@@ -106,4 +107,4 @@ def redact(text: str, secrets: Iterable[str]) -> str:
             if text.endswith(secret[:length]):
                 text = text[:-length] + "[key]"
                 break
-    return text
+    return redact_known(text)

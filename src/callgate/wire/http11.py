@@ -23,8 +23,8 @@ STALE_S = 1.0
 """A kept connection that breaks within this time, and without a byte, had been closed before the request came."""
 _PORTS = {b"http": 80, b"https": 443}
 _PLAIN_URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::(?P<port>[1-9][0-9]{0,4}))?"
-    r"(?P<target>(?:/[A-Za-z0-9_~:@!$&()*+,;=-][A-Za-z0-9_~:@!$&()*+,;=.-]*)+(?:\?[A-Za-z0-9_~=&.-]+)?)"
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9-]++(?:\.[a-z0-9-]++)*+)(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<target>(?:/[A-Za-z0-9_~:@!$&()*+,;=-][A-Za-z0-9_~:@!$&()*+,;=.-]*+)++(?:\?[A-Za-z0-9_~=&.-]++)?)"
 )
 """A URL that can be sent as it is: no name to encode, no character to quote, no path to shorten. All others, which are few,
 are read by httpx2, whose import takes longer than the rest of a first request."""
