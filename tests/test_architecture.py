@@ -26,9 +26,8 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 WORDS = ("lazy_names", "metadata", "types", "prices", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync",
-    "store",
-    "sessions", "files",
+    "wire", "gemini", "interactions", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls",
+    "sync", "store", "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -50,6 +49,12 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 # Edges do not know one another, but for these arrows, each with its reason.
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
+    ("models", "interactions"): "the model of the Interactions API speaks through its wire",
+    ("interactions", "gemini"): "both APIs of Gemini are at the same place, with the same credentials and settings",
+    (
+        "interactions",
+        "wire",
+    ): "how requests are timed and tried again, and streams cut into JSON, is the same for all servers",
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
     ("models", "wire"): "the model behind a client of Google's SDK has the same words for what went wrong",
     ("models", "embedded"): "the embedded model speaks through its own engine",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from callgate.history.conversation import Conversation
     from callgate.mcp import McpServer, mcp_servers_from_file
     from callgate.models.gemini import GeminiModel
+    from callgate.models.interactions import InteractionsModel
     from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
     from callgate.run.gate import Gate
@@ -67,6 +68,7 @@ __all__ = [
     "FunctionCall",
     "Gate",
     "GeminiModel",
+    "InteractionsModel",
     "Limits",
     "McpServer",
     "Media",
@@ -108,6 +110,7 @@ __getattr__ = lazy_names(__name__, {
     "files": ("FileTools",),
     "mcp": ("McpServer", "mcp_servers_from_file"),
     "models.gemini": ("GeminiModel",),
+    "models.interactions": ("InteractionsModel",),
     "models.openai": ("OpenAIModel",),
     "permission": ("Policy",),
     "content.response": ("to_function_response",),

@@ -23,8 +23,8 @@ from callgate.schema.compile import Compiled, compiled_of
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [
-    "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "in_schema_field",
-    "split_built_in", "tool_config", "without_functions",
+    "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_functions", "declared_names", "digest",
+    "in_schema_field", "split_built_in", "tool_config", "without_functions",
 ]  # fmt: skip
 
 NAME_CHARS_MAX = 64
@@ -159,6 +159,19 @@ def in_schema_field(
     return [
         {**tool, functions: [written(each["name"]) for each in tool[functions]]} if functions in tool else tool
         for tool in declaration.tools
+    ]
+
+
+def declared_functions(declaration: Declaration) -> list[JsonObject]:
+    """Return the functions of a declaration as plain fields: `name`, `description`, and `parameters`, a JSON Schema."""
+    listed: list[JsonObject] = [each for tool in declaration.tools for each in tool.get("functionDeclarations", ())]
+    return [
+        {
+            "name": each["name"],
+            "description": each["description"],
+            "parameters": each.get("parametersJsonSchema") or {"type": "object", "properties": {}},
+        }
+        for each in listed
     ]
 
 

@@ -6,7 +6,7 @@ Built by the runtime, read by the models. Knows nothing of either.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -17,7 +17,18 @@ from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
+__all__ = ["Accepted", "ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Says that the server works on a request by itself, under this id: the answer can be asked for later, by anybody."""
+
+    id: str
+    origin: str
+    """The API and the model that accepted it."""
+    cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
+    """Stops it at the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,9 @@ class ModelRequest:
 
     stream: bool = True
     """True if the answer is observed while it arrives. Otherwise it may be requested whole, and retried if it breaks."""
+
+    accepted: Accepted | None = None
+    """The server's word that it works on this request already."""
 
     @property
     def contents(self) -> list[Content]:

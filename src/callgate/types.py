@@ -310,6 +310,8 @@ class Limits:
     """Idle time-out of an answer."""
     total_s: float = 600.0
     """Total time-out of one answer."""
+    background_s: float = 3600.0
+    """The deadline of an answer that the server works out in the background."""
     attempts: int = 5
     """Attempts per request."""
     backoff_s: float = 1.0

@@ -62,6 +62,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         salvaged=calls,
     ),
     facts.ModelFailed: st.builds(facts.ModelFailed, message=text),
+    facts.ModelAccepted: st.builds(facts.ModelAccepted, id=text, origin=text),
     facts.CallChecked: st.builds(
         facts.CallChecked, id=text, tool=st.none() | text, args=objects, problems=texts, coercions=texts, digest=text
     ),

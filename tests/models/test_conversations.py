@@ -1,4 +1,5 @@
-"""One suite of conversations, for every way of calling: native Gemini, prompted Gemini, and an OpenAI-compatible server.
+"""One suite of conversations, for every way of calling: Gemini by generateContent, by prompt, by the Interactions API
+without and with state at the server, and an OpenAI-compatible server.
 
 The servers are the strict fakes: they refuse what Google and OpenAI would refuse.
 """
@@ -14,19 +15,22 @@ from typing import Any, Literal
 
 import pytest
 
-from callgate import Gate, GeminiModel, OpenAIModel, Policy, ToolError, tool
+from callgate import Gate, GeminiModel, InteractionsModel, OpenAIModel, Policy, ToolError, tool
 from callgate.events import CallFinished, CallProposed, CallStarted, RunEnded, TextDelta
 from callgate.gemini.surface import Surface
 from callgate.history.repair import validate
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_interactions import FakeInteractions
 from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.scripted_model import call_with
 from callgate.types import FunctionCall, ToolDefinition
 
-Way = Literal["native", "prompted", "openai"]
-WAYS: list[Way] = ["native", "prompted", "openai"]
+Way = Literal["native", "prompted", "openai", "interactions", "stored"]
+WAYS: list[Way] = ["native", "prompted", "openai", "interactions", "stored"]
 GEMINI = "gemini-3.8-flash"
+# The same server keeps interactions, or does not.
+_SERVER: dict[Way, Way] = {"stored": "interactions"}
 
 Calls = list[tuple[str, dict[str, Any]]]
 Turn = str | Calls
@@ -59,9 +63,14 @@ async def servers(*scripts: tuple[Way, list[Turn]]) -> AsyncIterator[dict[Way, A
     async with asyncio.timeout(60), AsyncExitStack() as stack:
         said: dict[Way, list[Any]] = {}
         for way, script in scripts:
-            said.setdefault(way, []).extend(answers(way, script))
-        kinds: dict[Way, Any] = {"native": FakeGemini, "prompted": FakeGemini, "openai": FakeOpenAI}
-        yield {way: await stack.enter_async_context(kinds[way](script)) for way, script in said.items()}
+            said.setdefault(_SERVER.get(way, way), []).extend(answers(way, script))
+        kinds: dict[Way, Any] = {
+            "native": FakeGemini, "prompted": FakeGemini, "openai": FakeOpenAI, "interactions": FakeInteractions,
+        }  # fmt: skip
+        fakes = {way: await stack.enter_async_context(kinds[way](script)) for way, script in said.items()}
+        yield fakes
+        assert {way: fake.refusals for way, fake in fakes.items() if fake.refusals} == {}
+        assert [fake.breaches for fake in fakes.values() if getattr(fake, "breaches", None)] == []
 
 
 @asynccontextmanager
@@ -95,13 +104,15 @@ async def talk(way: Way, fakes: dict[Way, Any], **options: Any) -> AsyncIterator
         await asyncio.sleep(3600)
         return "never"
 
-    base_url = fakes[way].base_url
+    base_url = fakes[_SERVER.get(way, way)].base_url
+    surface = Surface(kind="developer", base_url=base_url, version="v1beta", api_key="test-key")
     if way == "openai":
         model: Any = OpenAIModel("gpt-4.1", base_url=base_url, api_key="test-key")
+    elif way in ("interactions", "stored"):
+        model = InteractionsModel(GEMINI, surface=surface)
+        options = {"settings": {"store": way == "stored"}, **options}
     else:
-        model = GeminiModel(
-            GEMINI, surface=Surface(kind="developer", base_url=base_url, version="v1beta", api_key="test-key")
-        )
+        model = GeminiModel(GEMINI, surface=surface)
     mode = "prompted" if way == "prompted" else "native"
     async with Gate(model, [add, fail, wait], mode=mode, **options) as gate:
         yield Scene(gate, ran, started)

@@ -91,6 +91,20 @@ class Cancellation:
             if self._is_interrupted:
                 await self._take_back()
 
+    async def complete(self, work: Awaitable[T]) -> T:
+        """Within `during`, await something that must not be interrupted, such as writing the journal.
+
+        Raises:
+            RunCancelled: the run was cancelled meanwhile.
+        """
+        was_waiting, self._is_waiting = self._is_waiting, False
+        try:
+            result = await work
+        finally:
+            self._is_waiting = was_waiting
+        self.raise_if_requested()
+        return result
+
     # Others ---------------------------------------------------------------------------------------------------------------
 
     def request(self, reason: str) -> bool:

@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from callgate.cli.options import APPROVAL_MODES, CALL_MODES, OUTPUTS, PROVIDER_NAMES, options_of, session_options, set_option
+from callgate.cli.options import (
+    API_NAMES,
+    APPROVAL_MODES,
+    CALL_MODES,
+    OUTPUTS,
+    PROVIDER_NAMES,
+    options_of,
+    session_options,
+    set_option,
+)
 
 __all__ = ["chat"]
 
@@ -50,6 +59,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     type=click.Choice(CALL_MODES),
     help="How tools are declared: through the API, in the prompt, or whichever works.",
 )
+@click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
 @click.option(
     "--approval-mode",

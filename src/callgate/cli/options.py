@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from callgate.config import Settings
 
 __all__ = [
-    "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "Options", "options_of", "session_options", "set_option",
-    "store_option",
+    "API_NAMES", "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "Options", "options_of", "session_options",
+    "set_option", "store_option",
 ]  # fmt: skip
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 # Here once more, so that help needs no import of what they belong to; a test compares.
 PROVIDER_NAMES = ("demo", "gemini", "openai", "embedded")
+API_NAMES = ("generateContent", "interactions")
 CALL_MODES = ("auto", "native", "prompted")
 APPROVAL_MODES = ("default", "auto_edit", "yolo", "plan")
 OUTPUTS = ("text", "json", "stream-json")

@@ -21,7 +21,7 @@ import click
 
 from callgate.cli.escaping import one_line
 from callgate.cli.json_input import InputError
-from callgate.cli.options import APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
+from callgate.cli.options import API_NAMES, APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
 from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Options:
     provider: str | None
     model: str | None
     mode: CallMode
+    api: str | None
     system: str | None
     approval_mode: Mode | None
     policy: str | None
@@ -80,6 +81,7 @@ class Options:
 @click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Whose model answers when a request names none.")
 @click.option("-m", "--model", metavar="NAME", help="The model that answers when a request names none.")
 @click.option("--mode", type=click.Choice(CALL_MODES), help="How it is told of tools.")
+@click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
 @click.option("--system", metavar="TEXT", help="An instruction for all conversations.")
 @click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="What is asked about; see `callgate chat --help`.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")

@@ -31,7 +31,7 @@ __all__ = ["audit_log", "limits_of", "policy_from", "prices_of", "secrets_of", "
 _OPTIONS = {
     "provider": "provider", "model": "model", "mode": "mode", "system": "system", "tool": "tools", "root": "root",
     "mcp": "mcp.files", "approval_mode": "approval_mode", "policy": "policy.file", "audit": "audit", "output": "output",
-    "store": "store",
+    "store": "store", "api": "gemini.api",
 }  # fmt: skip
 
 

@@ -123,6 +123,10 @@ _PLAIN = (
         "gemini.api_key", "The key of the Gemini API.", env=("GOOGLE_API_KEY", "GEMINI_API_KEY"), secret=True, project="no"
     ),
     _setting("gemini.model", "The Gemini model where none is named.", env=("GEMINI_MODEL",)),
+    _setting(
+        "gemini.api", "The API by which Gemini is asked.", env=("GEMINI_API",), flag="--api",
+        choices=("generateContent", "interactions"),
+    ),
     _setting("gemini.base_url", "Where the Gemini API is.", env=("GOOGLE_GEMINI_BASE_URL",), project="no"),
     _setting("gemini.api_version", "The version of the Gemini API.", env=("GOOGLE_GENAI_API_VERSION",), project="no"),
     _setting(

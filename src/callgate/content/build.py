@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from callgate.content.read import (
     COUNTS,
+    INTERACTION,
     SKIP_SIGNATURE,
     call_of,
     candidate_of,
@@ -63,6 +64,15 @@ def inline_part(media: Media) -> Part:
     return {"inlineData": blob | ({"displayName": name} if name else {})}
 
 
+def media_part(media: Mapping[str, str]) -> Part:
+    """A part of media from plain fields, as `media_of` returns them: `mime_type`, and `data` (base64) or `uri`."""
+    mime_type = {"mimeType": media["mime_type"]} if media.get("mime_type") else {}
+    if media.get("uri"):
+        return {"fileData": {**mime_type, "fileUri": media["uri"]}}
+    name = {"displayName": media["name"]} if media.get("name") else {}
+    return {"inlineData": {**mime_type, "data": media.get("data", ""), **name}}
+
+
 def unsigned(part: Part) -> Part:
     """The part without its thought signature; the part itself if it has none."""
     return {key: value for key, value in part.items() if key != "thoughtSignature"} if "thoughtSignature" in part else part
@@ -116,7 +126,8 @@ def model_content(parts: Iterable[Part]) -> Content:
 def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
     """A model content as a Gemini model must see it that did not write it.
 
-    Without `signed`, its signatures are another model's: they are left out, and so are its thoughts. With `vouch`, the first
+    What the Interactions API wrote beside it is left out. Without `signed`, its signatures are another model's: they are
+    left out, and so are its thoughts. With `vouch`, the first
     call of a content in which no call is signed carries the documented value for calls that Gemini did not make.
     """
     given = parts_of(content)
@@ -126,7 +137,7 @@ def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
     calls = [index for index, part in enumerate(parts) if is_call(part)]
     if vouch and calls and not any(is_signed(parts[index]) for index in calls):
         parts[calls[0]] = {**parts[calls[0]], "thoughtSignature": SKIP_SIGNATURE}
-    return {**content, "parts": parts}
+    return {**{key: value for key, value in content.items() if key != INTERACTION}, "parts": parts}
 
 
 def say(
@@ -136,11 +147,15 @@ def say(
     finish_message: str = "",
     usage: Usage | None = None,
     model: str | None = None,
+    interaction: JsonObject | None = None,
 ) -> JsonObject:
-    """A response chunk, for models that speak another language."""
+    """A response chunk, for models that speak another language.
+
+    `interaction` is what the Interactions API needs back of the answer; it stays with the content.
+    """
     candidate: JsonObject = {"index": 0}
-    if said := list(parts):
-        candidate["content"] = model_content(said)
+    if (said := list(parts)) or interaction is not None:
+        candidate["content"] = model_content(said) | ({} if interaction is None else {INTERACTION: interaction})
     if finish_reason is not None:
         candidate["finishReason"] = finish_reason
     if finish_message:

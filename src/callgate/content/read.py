@@ -12,6 +12,7 @@ from callgate import strict_json
 from callgate.types import Content, JsonObject, Part, Usage
 
 __all__ = [
+    "INTERACTION",
     "SKIP_SIGNATURE",
     "block_of",
     "block_ratings_of",
@@ -23,6 +24,7 @@ __all__ = [
     "finish_of",
     "has_data",
     "has_feedback",
+    "interaction_of",
     "is_call",
     "is_piece",
     "is_plain_text",
@@ -49,6 +51,10 @@ SKIP_SIGNATURE = "skip_thought_signature_validator"
 """The documented value for the signature of a call that no Gemini model made."""
 
 
+INTERACTION = "interaction"
+"""The field of a model content with what the Interactions API wrote and wants back. No other API is sent it."""
+
+
 # Roles in histories of other systems; the wire itself knows only user and model.
 _ROLES = {
     "user": "user", "human": "user", "function": "user", "tool": "user",
@@ -72,6 +78,12 @@ def parts_of(content: Mapping[str, Any]) -> list[Part]:
     """The parts of a content; none when the field is missing or not a list."""
     parts: list[Part | None] | None = content.get("parts")
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
+
+
+def interaction_of(content: Mapping[str, Any]) -> JsonObject | None:
+    """Return the record of the Interactions API beside a model content, if that API wrote it."""
+    kept: Any = content.get(INTERACTION)
+    return cast("JsonObject", kept) if isinstance(kept, dict) else None
 
 
 def is_call(part: Mapping[str, Any]) -> bool:

@@ -95,7 +95,14 @@ class Surface:
             UsageError: by this name the way would lead elsewhere.
             AuthError: no project is known.
         """
-        path = self.resource(model)
+        return self.within(self.resource(model))
+
+    def within(self, path: str) -> str:
+        """The URL of a path of the API, within the project where there is one.
+
+        Raises:
+            AuthError: no project is known.
+        """
         if self.kind == "vertex" and self.tokens is not None and not path.startswith("projects/"):
             if self._project is None:
                 raise AuthError(_NO_PROJECT)

@@ -24,6 +24,7 @@ from callgate.machine.facts import (
     HistoryGiven,
     HistoryShortened,
     JournalledFact,
+    ModelAccepted,
     ModelAnswered,
     ModelFailed,
     NestedCall,
@@ -48,7 +49,7 @@ _KINDS: dict[str, type[Any]] = {
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
     "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked, "inner_call": NestedCall,
-    "renamed": Renamed,
+    "renamed": Renamed, "model_accepted": ModelAccepted,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

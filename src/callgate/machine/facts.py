@@ -44,6 +44,7 @@ __all__ = [
     "HistoryShortened",
     "JournalledFact",
     "KnownTool",
+    "ModelAccepted",
     "ModelAnswered",
     "ModelFailed",
     "NestedCall",
@@ -139,6 +140,15 @@ class ModelAnswered(Timestamped):
     """The cost of the answer, if known."""
     metadata: tuple[JsonObject, ...] | None = None
     """The metadata that the provider sent beside the content, as received; None without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccepted(Timestamped):
+    """The server works on the answer by itself: any process can ask for it by this id."""
+
+    id: str
+    origin: str
+    """The API and the model that accepted the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +311,7 @@ class Unreadable(Timestamped):
 JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
-    | OutputChecked | Renamed
+    | OutputChecked | Renamed | ModelAccepted
 )  # fmt: skip
 """The kinds of fact that have a form in the journal."""
 
@@ -328,6 +338,8 @@ class AskModel:
     """A sentence appended to the conversation for this request only, after an unusable answer."""
     output: JsonObject | None = None
     """The JSON Schema of the answer. With the tool choice `none` only such an answer is wanted."""
+    accepted: ModelAccepted | None = None
+    """The request that the server works on already, to be asked for instead of made again."""
 
 
 @dataclass(slots=True)

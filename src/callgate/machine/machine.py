@@ -99,7 +99,8 @@ class RunMachine:
         if self.phase == "asking":
             if (shorten := self._shortening()) is not None:
                 return facts.Todo(shorten=shorten)
-            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback, self.run.output))
+            run = self.run
+            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), run.feedback, run.output, run.accepted))
         if self.phase == "checking":
             return facts.Todo(check_output=facts.CheckOutput(self.run.text, self.run.output or {}))
         return self.calls.todo()
@@ -232,7 +233,7 @@ class RunMachine:
             return
         self._spend(fact.usage, fact.cost)
         self._measure(fact.usage)
-        self.run.is_shortened = False
+        self.run.is_shortened, self.run.accepted = False, None
         if fact.finish_reason not in ASK_AGAIN:
             self.run.keep_extras(fact)
         usable = self._usable(fact)
@@ -329,6 +330,10 @@ class RunMachine:
         self._spend(fact.usage, fact.cost)
         if self.phase == "asking":
             self._go_on()
+
+    def _model_accepted(self, fact: facts.ModelAccepted) -> None:
+        if self.phase == "asking":
+            self.run.accepted = fact
 
     def _model_failed(self, fact: facts.ModelFailed) -> None:
         if self.phase == "asking":
@@ -453,7 +458,7 @@ class RunMachine:
 
     def _finish(self, reason: str, *, error: Any = None, message: str = "") -> None:
         run = self.run
-        self.phase = "done"
+        self.phase, run.accepted = "done", None
         if error is None and run.output is not None and not run.fits and reason not in ("cancelled", "nothing_to_do"):
             error = "output"
         run.finish = facts.Finish(reason, error, message)
@@ -477,6 +482,7 @@ class RunMachine:
         facts.RunStarted: _run_started,
         facts.ModelAnswered: _model_answered,
         facts.ModelFailed: _model_failed,
+        facts.ModelAccepted: _model_accepted,
         facts.OutputChecked: _output_checked,
         facts.CallChecked: _call_fact,
         facts.CallDecided: _call_fact,

@@ -64,6 +64,8 @@ class RunState:
     end: str | None = None
     """The run ends with this reason as soon as every call is settled."""
     finish: facts.Finish | None = None
+    accepted: facts.ModelAccepted | None = None
+    """The request that the server works on by itself."""
     held: PendingAnswer | None = None
     """An answer that is not checked yet."""
     repairs: int = 0

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from callgate.events import CallArgsDelta, Notice
-from callgate.request import ModelRequest
+from callgate.request import Accepted, ModelRequest
 from callgate.types import JsonObject
 
 __all__ = [
-    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items", "close_model", "count_tokens",
-    "known_settings", "origin_of", "provider_of_model",
+    "Accepted", "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items", "close_model",
+    "count_tokens", "known_settings", "origin_of", "provider_of_model",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -32,8 +32,9 @@ class AnsweredBy:
     """The origin of the signatures in the answer."""
 
 
-Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
-"""An item of a model's output: a chunk of the answer, an event to pass on, or the model that answers."""
+Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy | Accepted"
+"""An item of a model's output: a chunk of the answer, an event to pass on, the model that answers, or the server's word that
+it works on the answer by itself."""
 
 
 class Model(Protocol):

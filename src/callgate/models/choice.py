@@ -9,13 +9,23 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from callgate.errors import UsageError
 from callgate.models import Mode, Model
 from callgate.types import Limits
 
-__all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model", "provider_of"]
+__all__ = [
+    "APIS",
+    "MODEL_DEFAULT",
+    "PROVIDERS",
+    "Api",
+    "ModelLike",
+    "choose_model",
+    "has_gemini_key",
+    "open_model",
+    "provider_of",
+]
 
 MODEL_DEFAULT = "gemini-flash-latest"
 """The model that answers when a key is there and nothing else is said."""
@@ -24,10 +34,13 @@ ModelLike: TypeAlias = "Model | str | Sequence[Model | str] | None"
 """A model object, a name, several of these that stand in for each other in this order, or None: the best there is."""
 
 Env: TypeAlias = Mapping[str, str]
+Api: TypeAlias = Literal["generateContent", "interactions"]
+"""An API of Gemini."""
+APIS: tuple[Api, ...] = ("generateContent", "interactions")
 
 
-def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None) -> Model:
-    """Open a model, with tools declared in this mode.
+def open_model(model: ModelLike, *, mode: Mode = "auto", api: Api | None = None, env: Env | None = None) -> Model:
+    """Open a model, with tools declared in this mode, and asked by this API if it is one of Gemini.
 
     A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, `embedded` and `gemini`
     alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
@@ -37,6 +50,10 @@ def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None)
     """
     from callgate.models.modes import in_mode
 
+    if api is not None:
+        env = {**(os.environ if env is None else env), "GEMINI_API": _checked_api(api, "api")}
+        if model is not None and not isinstance(model, (str, list, tuple)):
+            raise UsageError(f"api={api!r} is for the name of a model: {model!r} speaks an API of its own")
     if isinstance(model, (list, tuple)):
         from callgate.models.chain import ModelChain
 
@@ -108,9 +125,30 @@ def has_gemini_key(env: Env) -> bool:
 
 
 def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:
+    named = name or env.get("GEMINI_MODEL") or MODEL_DEFAULT
+    # Agents have no other API.
+    if _checked_api(env.get("GEMINI_API", "").strip() or APIS[0], "GEMINI_API") == "interactions" or _is_agent(named):
+        from callgate.models.interactions import InteractionsModel
+
+        return InteractionsModel(named, env=env, limits=limits)
     from callgate.models.gemini import GeminiModel
 
-    return GeminiModel(name or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env, limits=limits)
+    return GeminiModel(named, env=env, limits=limits)
+
+
+def _is_agent(name: str) -> bool:
+    if not name.startswith(("agents/", "deep-research", "antigravity", "code-mender")):
+        return False
+    from callgate.interactions.request import agent_of
+
+    return agent_of(name) is not None
+
+
+def _checked_api(api: str, source: str) -> Api:
+    for known in APIS:
+        if known.lower() == api.replace("_", "").lower():
+            return known
+    raise UsageError(f"{source}={api!r}: use one of {', '.join(map(repr, APIS))}")
 
 
 def _openai(name: str | None, env: Env, limits: Limits | None) -> Model:

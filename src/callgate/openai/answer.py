@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import call_from, say, text_part, thought_part
+from callgate.content.call_args import args_from_text
 from callgate.content.normalize import is_wire_id
-from callgate.errors import JsonError, LimitExceededError, ProtocolError
+from callgate.errors import JsonError, ProtocolError
 from callgate.types import JsonObject, Part, Usage
 
 __all__ = ["AnswerReader", "finish_reason_of", "says_something"]
 
-KEYS_MAX = 500_000
 NAME_CHARS_MAX = 1_000
 
 # What the model's own last word means. Any other one is kept, and is no success.
@@ -192,16 +192,7 @@ class _Call:
         """The arguments as an object where they are one. What cannot be read stays text, and is never taken for none."""
         if self.value is not None:
             return self.value
-        text = "".join(self.texts)
-        if not text.strip():
-            return {}
-        if text.count('":') > KEYS_MAX:
-            raise LimitExceededError(f"the arguments of one call hold more than {KEYS_MAX:,} keys")
-        try:
-            value = strict_json.parse_isolating(text)
-        except JsonError:
-            return text
-        return cast("Any", value) if isinstance(value, dict) else text if value is not None else {}
+        return args_from_text("".join(self.texts))
 
 
 # Reading chunks ----------------------------------------------------------------------------------------------------------

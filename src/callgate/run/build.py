@@ -21,6 +21,7 @@ from callgate.types import Limits
 
 if TYPE_CHECKING:
     from callgate.models import Mode
+    from callgate.models.choice import Api
     from callgate.permission import Approve, AuditLog, ResultCache
 
 __all__ = ["build_config"]
@@ -32,6 +33,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     *,
     system: str | None,
     mode: Mode,
+    api: Api | None,
     settings: Mapping[str, Any] | None,
     limits: Limits | None,
     policy: Policy | None,
@@ -81,7 +83,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         output_chars=limits.output_chars,
     )
     config = GateConfig(
-        model=open_model(model, mode=mode),
+        model=open_model(model, mode=mode, api=api),
         declarer=declarer,
         limits=limits,
         guard=guard,

@@ -11,7 +11,7 @@ from callgate.calls.environment import Ask
 from callgate.declaration import tool_config
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import AnsweredBy, Model, ModelRequest, close_model, origin_of, provider_of_model
+from callgate.models import Accepted, AnsweredBy, Model, ModelRequest, close_model, origin_of, provider_of_model
 from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
 from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer
@@ -96,6 +96,7 @@ class GateConfig:
             feedback=command.feedback,
             output=command.output,
             stream=stream,
+            accepted=None if command.accepted is None else Accepted(command.accepted.id, command.accepted.origin),
         )
 
     async def aclose(self, *, keep_model: bool = False) -> None:

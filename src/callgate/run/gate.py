@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callgate.events import Event
     from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
-    from callgate.models.choice import ModelLike
+    from callgate.models.choice import Api, ModelLike
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
     from callgate.permission.guard import Guard
     from callgate.prices import PriceTable
@@ -51,7 +51,8 @@ class Gate:
     tool `find_tools`, with which the model finds and loads the others.
 
     The model is a name, a model object, or a list of these as a fallback chain: if the first cannot be reached, the next
-    takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `policy` and `approve`
+    takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `api` is the API by which
+    Gemini is asked, `generateContent` (the default) or `interactions`. `policy` and `approve`
     decide what may run, `rates` how often; `audit` is the path of an audit log, and `cache` answers repeated read-only
     calls from memory. `elicit` answers questions of MCP servers to the user. With `durable="everything"` every fact is on
     the disk before the run goes on, and not only those that precede an effect.
@@ -67,6 +68,7 @@ class Gate:
         *,
         system: str | None = None,
         mode: Mode = "auto",
+        api: Api | None = None,
         settings: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
@@ -85,19 +87,21 @@ class Gate:
         from callgate.run.resources import Resources
 
         self._config = build_config(
-            model, tools, system=system, mode=mode, settings=settings, limits=limits, policy=policy, approve=approve,
-            store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
+            model, tools, system=system, mode=mode, api=api, settings=settings, limits=limits, policy=policy,
+            approve=approve, store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
             compaction=compaction, durable=durable,
         )  # fmt: skip
         self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model
         self._mode: Mode = mode
+        self._api: Api | None = api
 
     def with_options(
         self,
         model: ModelLike = None,
         *,
         mode: Mode | None = None,
+        api: Api | None = None,
         policy: Policy | None = None,
         system: str | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -105,7 +109,7 @@ class Gate:
         """Return the same gate with other options; everything else, including sessions, is shared.
 
         `system` replaces the gate's own system text, `settings` are merged over the gate's own. A conversation can change
-        its model, mode or policy at any turn.
+        its model, API, mode or policy at any turn.
 
         Raises:
             UsageError: the model cannot be used, or not in this mode.
@@ -115,15 +119,20 @@ class Gate:
             system=self._config.system if system is None else system,
             settings={**self._config.settings, **(settings or {})},
         )
-        if model is None and mode in (None, self._mode) and policy is None:
+        same_model = model is None and mode in (None, self._mode) and api in (None, self._api)
+        if same_model and policy is None:
             return self._derived(config, self._resources, self._model, self._mode)
         from callgate.models.choice import open_model
 
         named, mode = self._model if model is None else model, mode or self._mode
-        opened = config.model if model is None and mode == self._mode else open_model(named, mode=mode)
+        is_named = named is None or isinstance(named, (str, list, tuple))
+        api = api or (self._api if is_named else None)
+        opened = config.model if same_model else open_model(named, mode=mode, api=api)
         config = replace(config, model=opened, guard=copy.copy(config.guard))
         config.guard.policy = policy or self._config.guard.policy
-        return self._derived(config, self._resources.derive(config), named, mode)
+        derived = self._derived(config, self._resources.derive(config), named, mode)
+        derived._api = api
+        return derived
 
     @property
     def definitions(self) -> list[ToolDefinition]:

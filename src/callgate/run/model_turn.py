@@ -18,7 +18,7 @@ from callgate.errors import EmptyAnswerError, ModelError, ProtocolError
 from callgate.events import EVENTS, CallFinished, CallProposed, MetadataReported, Notice, UsageReported
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import AnsweredBy, ModelRequest, answering
+from callgate.models import Accepted, AnsweredBy, ModelRequest, answering
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
@@ -44,6 +44,8 @@ class _PartialAnswer:
     who: AnsweredBy
     collector: Collector = field(default_factory=Collector)
     proposed: list[FunctionCall] = field(default_factory=list[FunctionCall])
+    accepted: Accepted | None = None
+    """The server's word that it works on the answer by itself."""
 
 
 class ModelTurn:
@@ -84,6 +86,8 @@ class ModelTurn:
                             await run.emit(event)
                     elif isinstance(item, AnsweredBy):
                         answer.who = item
+                    elif isinstance(item, Accepted):
+                        await self._accept(item, answer)
                     elif isinstance(item, EVENTS):
                         await run.emit(item)
                     else:
@@ -91,6 +95,14 @@ class ModelTurn:
             whole = answer.collector.close()
             span.answered(whole, answer.who.model)
         return whole
+
+    async def _accept(self, accepted: Accepted, answer: _PartialAnswer) -> None:
+        """Journal that the server works on the answer, before anybody waits for it."""
+        answer.accepted = accepted
+        known = self._run.machine.run.accepted
+        if known is None or known.id != accepted.id:
+            fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin)
+            await self._run.cancellation.complete(self._run.note(fact, durable=True))
 
     async def _give_up(self, answer: _PartialAnswer, error: BaseException) -> None:
         """Report the outcome of an aborted answer."""
@@ -100,6 +112,9 @@ class ModelTurn:
         if isinstance(error, ModelError):
             error.partial = error.partial or self.partial_text
         is_cancelled = isinstance(error, asyncio.CancelledError)
+        if answer.accepted is not None and answer.accepted.cancel is not None and run.cancellation.pending is not None:
+            # Somebody wants it to stop. A process that merely ends leaves it to the next one.
+            await answer.accepted.cancel()
         why = "the run was cancelled" if is_cancelled else f"the answer was cut off ({type(error).__name__})"
         await self._discard(answer.proposed, f"Not run: {why}.")
         if not is_cancelled:

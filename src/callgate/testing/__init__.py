@@ -22,14 +22,19 @@ from callgate.testing.scripted_model import (
 
 if TYPE_CHECKING:
     from callgate.testing.fake_gemini import FakeGemini
+    from callgate.testing.fake_interactions import FakeInteractions
     from callgate.testing.fake_openai import FakeOpenAI
 
 __all__ = [
-    "FakeGemini", "FakeOpenAI", "RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "call_with", "empty",
-    "malformed", "text", "thought",
+    "FakeGemini", "FakeInteractions", "FakeOpenAI", "RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call",
+    "call_with", "empty", "malformed", "text", "thought",
 ]  # fmt: skip
 
-_SERVERS = {"FakeGemini": "callgate.testing.fake_gemini", "FakeOpenAI": "callgate.testing.fake_openai"}
+_SERVERS = {
+    "FakeGemini": "callgate.testing.fake_gemini",
+    "FakeInteractions": "callgate.testing.fake_interactions",
+    "FakeOpenAI": "callgate.testing.fake_openai",
+}
 
 
 def __getattr__(name: str) -> Any:

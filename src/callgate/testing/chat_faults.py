@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from callgate.errors import UsageError
 from callgate.testing import faults
 from callgate.testing.answers import Answer, calls, text
 from callgate.testing.chat_exchange import ChatExchange
 from callgate.testing.chat_rules import ChatRefusal
-from callgate.testing.fault_row import Act, Fault, FaultStep, row
+from callgate.testing.fault_row import Act, Fault, FaultStep, row, step_of
 
 __all__ = ["CHAT_FAULTS", "fault"]
 
@@ -187,7 +186,4 @@ def fault(name: str, variant: str | None = None, **options: Any) -> FaultStep:
     found = _BY_NAME.get(own)
     if found is None:
         return faults.fault(name, variant, **options)
-    chosen = variant or inline or next(iter(found.variants))
-    if chosen not in found.variants:
-        raise UsageError(f"fault {name!r} has no variant {chosen!r}; it has {', '.join(found.variants)}")
-    return FaultStep(fault=found, variant=chosen, times=options.pop("times", found.times), **options)
+    return step_of(found, variant or inline, name, **options)

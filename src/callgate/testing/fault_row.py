@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from callgate.errors import UsageError
 from callgate.testing.exchange import Exchange
 
-__all__ = ["Act", "Fault", "FaultStep", "content", "error", "row"]
+__all__ = ["Act", "Fault", "FaultStep", "content", "error", "row", "step_of"]
 
 Act: TypeAlias = Callable[[Any], Awaitable[None]]
 """The action of a fault on the `Exchange` of one request, a class of each fake server."""
@@ -55,6 +56,18 @@ def row(number: str, name: str, summary: str, variants: Act | Mapping[str, Act],
     """Make one row of the table; a fault with a single variant need not name it."""
     named: Mapping[str, Act] = {"usual": variants} if callable(variants) else variants
     return Fault(row=number, name=name, summary=summary, variants=named, **options)
+
+
+def step_of(found: Fault, variant: str, name: str, **options: Any) -> FaultStep:
+    """A script step of a fault in one of its variants; without one, in the usual one.
+
+    Raises:
+        UsageError: there is no such variant.
+    """
+    chosen = variant or next(iter(found.variants))
+    if chosen not in found.variants:
+        raise UsageError(f"fault {name!r} has no variant {chosen!r}; it has {', '.join(found.variants)}")
+    return FaultStep(fault=found, variant=chosen, times=options.pop("times", found.times), **options)
 
 
 def content(make: Callable[[Exchange], Any]) -> Act:

@@ -56,14 +56,14 @@ class Head:
         return self._read
 
 
-def request_lines(target: bytes, headers: list[Header]) -> bytes:
-    """The request line and the headers of a POST, all but the length of its body.
+def request_lines(target: bytes, headers: list[Header], method: str = "POST") -> bytes:
+    """The request line and the headers, all but the length of the body.
 
     Raises:
         LocalProtocolError: a header cannot be sent.
     """
     try:
-        lines = h11.Connection(h11.CLIENT).send(h11.Request(method=b"POST", target=target, headers=headers))
+        lines = h11.Connection(h11.CLIENT).send(h11.Request(method=method, target=target, headers=headers))
     except h11.LocalProtocolError as error:
         raise LocalProtocolError(str(error)) from error
     assert lines is not None

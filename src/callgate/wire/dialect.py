@@ -110,6 +110,7 @@ class HttpRequest:
     """Declared name -> the tool's own name, where the two differ."""
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     """Headers of this request alone, checked, by name in lower case."""
+    method: str = "POST"
 
     @property
     def sent(self) -> Sent:

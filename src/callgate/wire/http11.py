@@ -43,11 +43,12 @@ class Address:
     """The credentials that are in `head`."""
     head: list[Header] = field(default_factory=list[Header], repr=False)
     """The headers that stay the same."""
+    method: str = "POST"
     _lines: bytes | None = field(default=None, repr=False)
     """The encoded request line and headers."""
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def of(cls, text: str, method: str = "POST") -> Address:
         """The address of a URL.
 
         Raises:
@@ -55,25 +56,25 @@ class Address:
         """
         plain = _PLAIN_URL.fullmatch(text)
         if plain is None:
-            return cls._of_odd(text)
+            return cls._of_odd(text, method)
         scheme, host = plain["scheme"].encode("ascii"), plain["host"]
         port = int(plain["port"] or _PORTS[scheme])
         shown = host if port == _PORTS[scheme] else f"{host}:{port}"
-        return cls(text, (scheme, host, port), plain["target"].encode("ascii"), shown.encode("ascii"))
+        return cls(text, (scheme, host, port), plain["target"].encode("ascii"), shown.encode("ascii"), method=method)
 
     @classmethod
-    def _of_odd(cls, text: str) -> Address:
+    def _of_odd(cls, text: str, method: str) -> Address:
         import httpx2
 
         try:
-            request = httpx2.Request("POST", text)
+            request = httpx2.Request(method, text)
         except httpx2.InvalidURL as error:
             raise LocalProtocolError(str(error)) from error
         url = request.url
         if url.raw_scheme not in _PORTS or not url.raw_host:
             raise LocalProtocolError(f"the URL {text[:200]!r} is not one of http:// or https://")
         origin = (url.raw_scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.raw_scheme])
-        return cls(str(url), origin, url.raw_path, request.headers["host"].encode("ascii"))
+        return cls(str(url), origin, url.raw_path, request.headers["host"].encode("ascii"), method=method)
 
     def carries(self, head: list[Header], auth: dict[str, str]) -> None:
         """Set the headers of all following requests."""
@@ -91,9 +92,9 @@ class Address:
             LocalProtocolError: a header cannot be sent.
         """
         if more:
-            return request_lines(self.target, self.headers(more))
+            return request_lines(self.target, self.headers(more), self.method)
         if self._lines is None:
-            self._lines = request_lines(self.target, self.head)
+            self._lines = request_lines(self.target, self.head, self.method)
         return self._lines
 
 

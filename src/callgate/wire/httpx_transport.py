@@ -93,7 +93,7 @@ class HttpxTransport:
         client = self.client if not fresh or self._fresh is None else self._fresh
         timeouts = {"connect": self._connect_s, "read": within_s, "write": self._write_s, "pool": None}
         request = client.build_request(
-            "POST",
+            address.method,
             address.url,
             headers=[*address.headers(more), (b"content-length", b"%d" % len(body))],
             content=body if len(body) <= PIECE_BYTES else _pieces(body),

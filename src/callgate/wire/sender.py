@@ -114,7 +114,7 @@ class Sender:
             raise UsageError(f"{SWITCH}={switch}: use 'own' or 'httpx2'")
         self._is_short = switch == "own"
         """True if requests that need no proxy go over connections of our own."""
-        self._addresses: dict[str, tuple[Address, Proxy | None]] = {}
+        self._addresses: dict[tuple[str, str], tuple[Address, Proxy | None]] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
@@ -171,12 +171,13 @@ class Sender:
             TimeoutError: the head of the answer did not come in time.
         """
         url = request.url if isinstance(request.url, str) else request.url()
-        address, proxy = self._addresses.get(url) or self._address(url)
+        method = request.method
+        address, proxy = self._addresses.get((method, url)) or self._address(url, method)
         if address.auth != auth:
             address.carries(_head(address.host, self._headers, auth), auth)
         more = _own_headers(request.headers)
         if logger.isEnabledFor(logging.DEBUG):
-            text = f"POST {url} {request.body.decode('utf-8', 'replace')}"
+            text = f"{method} {url} {request.body.decode('utf-8', 'replace')}"
             logger.debug("request: %s", redact(text, secrets_of(auth)))
         way = self._way(pool, proxy)
         return way.post(address, more, request.body, within_s=within_s, until=until, fresh=fresh)
@@ -192,16 +193,16 @@ class Sender:
             return self._own
         return pool.direct() if proxy is None and self._is_short else pool.through(proxy)
 
-    def _address(self, url: str) -> tuple[Address, Proxy | None]:
+    def _address(self, url: str, method: str = "POST") -> tuple[Address, Proxy | None]:
         from callgate.wire.http11 import Address
         from callgate.wire.proxies import proxy_for
 
         if len(self._addresses) > ADDRESSES_MAX:
             self._addresses.clear()
-        address = Address.of(url)
+        address = Address.of(url, method)
         scheme, host, port = address.origin
         proxy = None if self._own is not None else proxy_for(scheme.decode("ascii"), host, port)
-        known = self._addresses[url] = (address, proxy)
+        known = self._addresses[method, url] = (address, proxy)
         return known
 
     async def aclose(self) -> None:

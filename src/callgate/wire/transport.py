@@ -49,7 +49,10 @@ class TransportResponse(Protocol):
 
 class Transport(Protocol):
     """A sender of single requests. It must neither retry nor follow redirects: callgate does the one and refuses the
-    other."""
+    other.
+
+    Stored interactions are also fetched and deleted: for these it needs `async def request(method, url, *, headers)`.
+    """
 
     async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> TransportResponse:
         """Send a body and wait for the head of the response.
@@ -87,11 +90,22 @@ class CustomTransport:
         headers["accept-encoding"] = "identity"
         try:
             async with asyncio.timeout_at(until):
-                response = await self._transport.post(address.url, headers=headers, content=body)
+                if address.method == "POST":
+                    response = await self._transport.post(address.url, headers=headers, content=body)
+                else:
+                    response = await self._requested(address, headers)
         except StopAsyncIteration as error:
             # It would end the stream of chunks that waits for this, as if the answer were empty.
             raise RuntimeError("the transport's post() raised StopAsyncIteration") from error
         return CustomResponse(response)
+
+    async def _requested(self, address: Address, headers: Mapping[str, str]) -> TransportResponse:
+        request: Any = getattr(self._transport, "request", None)
+        if request is None:
+            raise UsageError(
+                f"the transport has no request(method, url, *, headers), which {address.method} {address.target.decode()} needs"
+            )
+        return await request(address.method, address.url, headers=headers)
 
     async def aclose(self) -> None:
         """Do nothing: the transport is the program's."""

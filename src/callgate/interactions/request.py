@@ -1,0 +1,252 @@
+"""A request of the runtime -> the JSON body of an interaction.
+
+Steps are joined from bytes that are kept; what stands around them (tools, configuration, system instruction) is encoded once
+for each declaration. This file sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+from callgate import strict_json
+from callgate.content.build import text_part
+from callgate.errors import UsageError
+from callgate.gemini.request import GENERATION as GENERATE_CONTENT
+from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
+from callgate.gemini.request import generation_of
+from callgate.interactions.steps import Chain, StepWriter, user_step
+from callgate.interactions.tools import tool_choice_of, tools_of
+from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
+from callgate.schema import compile_schema
+from callgate.types import JsonObject
+
+__all__ = ["SETTINGS", "BodyBuilder", "agent_of", "is_background", "is_stored"]
+
+SurfaceKind = Literal["developer", "vertex"]
+
+_GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences", "speech_config")
+_TOP = ("service_tier", "environment", "agent_config", "webhook_config")
+_LEVELS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 24_576}
+"""Levels of thinking, and the most tokens that each is taken for."""
+_WITH_MINIMAL = re.compile(r"(?:models/)?gemini-(?:3\.6-flash|3\.5-flash)")
+_AGENTS = re.compile(r"(?:deep-research|antigravity|code-mender)\b")
+_KEPT_MAX = 64
+# Written by callgate itself, so that no setting may replace them.
+_OURS = (
+    "input",
+    "tools",
+    "model",
+    "agent",
+    "stream",
+    "store",
+    "background",
+    "previous_interaction_id",
+    "continuation_token",
+)
+
+
+def agent_of(model: str) -> str | None:
+    """The name of the agent that a model's name stands for; None for a model."""
+    if model.startswith("agents/"):
+        return model.removeprefix("agents/")
+    return model if _AGENTS.match(model) else None
+
+
+def is_background(settings: Mapping[str, Any], model: str) -> bool:
+    """True if the server works on a request by itself, and is asked for the answer."""
+    given = settings.get("background")
+    # Deep research is refused otherwise.
+    return bool(given) if given is not None else (agent_of(model) or "").startswith("deep-research")
+
+
+def is_stored(settings: Mapping[str, Any], model: str) -> bool:
+    """True if the server keeps the interaction.
+
+    Raises:
+        UsageError: it must, and the settings say that it may not.
+    """
+    needed = is_background(settings, model)
+    if needed and settings.get("store") is False:
+        raise UsageError("background=True needs store=True: the server can work only on an interaction that it keeps")
+    return bool(settings.get("store")) or needed
+
+
+class BodyBuilder:
+    """A builder of the bodies of one model's requests."""
+
+    def __init__(self, model: str, surface: SurfaceKind) -> None:
+        self._model = model.removeprefix("models/")
+        self._surface: SurfaceKind = surface
+        self._agent = agent_of(model)
+        self._generation = generation_of(model) or (3,)
+        self.origin = f"interactions:{surface}:{self._model}"
+        """The origin of the signatures that these bodies may carry: they are valid for one model of one API."""
+        is_new = self._generation >= (3,)
+        self.writer = StepWriter(self.origin, vouch=is_new, media_results=is_new)
+        self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+
+    def body(
+        self,
+        request: ModelRequest,
+        *,
+        chain: Chain | None = None,
+        own: bool = True,
+        token: str | None = None,
+        token_of: str | None = None,
+    ) -> bytes:
+        """The body of a request.
+
+        Args:
+            request: What is asked.
+            chain: The interaction at the server that holds the beginning of the history.
+            own: Whether this model's signatures go back; otherwise the placeholder does.
+            token: Asks for the rest of an answer.
+            token_of: The interaction that gave the token, if the server keeps it, which needs no input then.
+
+        Raises:
+            UsageError: a setting or a tool that this API does not have.
+        """
+        around = self._around(request, stream=request.stream)
+        if token is not None and token_of is not None:
+            more = {"continuation_token": token, "previous_interaction_id": token_of}
+            return b"{" + strict_json.dump(more)[1:-1] + b"," + around[1:]
+        steps = self.writer.steps(request.conversation, start=0 if chain is None else chain.length, own=own)
+        if request.feedback:
+            steps.append(strict_json.dump(user_step([text_part(strict_json.without_surrogates(request.feedback))])))
+        first = {} if chain is None else {"previous_interaction_id": chain.id}
+        first |= {} if token is None else {"continuation_token": token}
+        head = b"{" + (strict_json.dump(first)[1:-1] + b"," if first else b"")
+        return head + b'"input":[' + b",".join(steps) + b"]," + around[1:]
+
+    def _around(self, request: ModelRequest, *, stream: bool) -> bytes:
+        key = (
+            id(request.declaration), id(request.settings), id(request.output), request.system, request.tool_choice, stream,
+        )  # fmt: skip
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
+            # The objects are kept with the bytes, so that their ids stay theirs.
+            encoded = strict_json.dump(self._fields(request, stream=stream))
+            kept = self._kept[key] = ((request.declaration, request.settings, request.output), encoded)
+        return kept[1]
+
+    def _fields(self, request: ModelRequest, *, stream: bool) -> JsonObject:
+        if request.output is not None and self._generation < (3,) and request.declaration.tools:
+            request = with_output_told(request)
+        settings = request.settings
+        body: JsonObject = {"agent": self._agent} if self._agent else {"model": self._model}
+        is_behind = is_background(settings, self._model)
+        if request.system:
+            body["system_instruction"] = strict_json.without_surrogates(request.system)
+        if tools := tools_of(request.declaration):
+            body["tools"] = tools
+        body = merged(body, settings_of(settings, self._model, self._surface))
+        if (choice := tool_choice_of(request)) is not None:
+            body = merged(body, {"generation_config": {"tool_choice": choice}})
+        if request.output is not None:
+            schema = compile_schema(request.output, surface=self._surface).schema
+            form: JsonObject = {"type": "text", "mime_type": "application/json"}
+            body["response_format"] = form | ({"schema": schema} if schema is not None else {})
+        if self._agent and "generation_config" in body:
+            raise UsageError(
+                f"the agent {self._agent!r} takes no settings of a model: {', '.join(body['generation_config'])}"
+            )
+        body["store"] = is_stored(settings, self._model)
+        # A background run is asked for by its id, which can be done again after a crash.
+        body |= {"background": True} if is_behind else {}
+        body |= {"stream": True} if stream and not is_behind else {}
+        return merged(body, extra_body(settings, taken=_OURS))
+
+
+def settings_of(settings: Mapping[str, Any], model: str = "", surface: SurfaceKind = "developer") -> JsonObject:
+    """Settings in plain words -> the fields of an interaction.
+
+    Raises:
+        UsageError: an unknown setting, or one that this API does not have.
+    """
+    body: JsonObject = {}
+    generation: JsonObject = {}
+    for name, value in settings.items():
+        if value is None or name in _ELSEWHERE:
+            continue
+        if name in _GENERATION:
+            generation[name] = value
+        elif name in _TOP:
+            body[name] = value
+        elif name in _SPECIAL:
+            _SPECIAL[name](value, body, generation, model)
+        elif name == "labels" and surface == "vertex":
+            body[name] = value
+        elif name in _ABSENT:
+            raise UsageError(f"the setting {name!r} does not exist in the Interactions API: leave it out, or use {_OTHER}")
+        else:
+            raise UsageError(unknown_setting(name, SETTINGS))
+    if (form := _response_format(settings)) is not None:
+        body["response_format"] = form
+    return body | ({"generation_config": generation} if generation else {})
+
+
+def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    if isinstance(value, bool):
+        generation["thinking_summaries"] = "auto" if value else "none"
+        return
+    if isinstance(value, int):
+        # There are levels only: the lowest that allows so many tokens.
+        value = next((level for level, most in _LEVELS.items() if level != "minimal" and value <= most), "high")
+    if not isinstance(value, str) or value.lower() not in _LEVELS:
+        raise UsageError(f"thinking={value!r}: use one of {', '.join(map(repr, _LEVELS))}, a number of tokens, or True")
+    if value.lower() == "minimal" and generation_of(model) is not None and not _WITH_MINIMAL.match(model):
+        raise UsageError(f"thinking='minimal' does not exist for {model!r}: use 'low'")
+    generation["thinking_level"] = value.lower()
+
+
+def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    generation["thinking_summaries"] = "auto" if value else "none"
+
+
+def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"safety={value!r}: use a mapping such as {{'HARASSMENT': 'BLOCK_NONE'}}")
+    body["safety_settings"] = [
+        {"type": key.removeprefix("HARM_CATEGORY_").lower(), "threshold": str(threshold).lower()}
+        for key, threshold in cast("Mapping[str, str]", value).items()
+    ]
+
+
+def _modalities(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    body["response_format"] = [{"type": str(word).lower()} for word in value]
+
+
+def _one_candidate(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    if value != 1:
+        raise UsageError(f"candidate_count={value!r}: an interaction has one answer; leave it out")
+
+
+def _response_format(settings: Mapping[str, Any]) -> JsonObject | None:
+    mime_type, schema = settings.get("response_mime_type"), settings.get("response_json_schema")
+    if mime_type is None and schema is None:
+        return None
+    form: JsonObject = {"type": "text", "mime_type": mime_type or "application/json"}
+    return form | ({} if schema is None else {"schema": schema})
+
+
+# Settings that are more than a name.
+_SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
+    "thinking": _thinking,
+    "include_thoughts": _include_thoughts,
+    "safety": _safety,
+    "response_modalities": _modalities,
+    "candidate_count": _one_candidate,
+}
+# Settings that are read where a body is put together.
+_ELSEWHERE = (
+    "extra_body", "headers", "schema_field", "stream_arguments", "store", "background", "response_mime_type",
+    "response_json_schema",
+)  # fmt: skip
+SETTINGS = (*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE, "labels")
+"""Every setting of this API."""
+_ABSENT = {*GENERATE_CONTENT, *TOP_OF_GENERATE_CONTENT} - {*SETTINGS} | {"labels"}
+_OTHER = "api='generateContent'"

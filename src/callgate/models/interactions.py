@@ -1,0 +1,117 @@
+"""Gemini by the Interactions API as a model: requests out, chunks in.
+
+A request of the runtime comes in; response chunks in Gemini's form go out. State at the server is used where it is wanted
+and still there, and never relied on: the history is sent whole whenever the server does not have it. All knowledge of the
+wire is in `callgate.interactions`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from ssl import SSLContext
+from typing import TYPE_CHECKING
+
+from callgate.errors import UsageError
+from callgate.events import Notice
+from callgate.gemini.surface import Surface, surface_from_environment
+from callgate.interactions.client import InteractionsClient
+from callgate.interactions.exchange import ask
+from callgate.interactions.request import SETTINGS, BodyBuilder, agent_of
+from callgate.models.gemini import WITHOUT_TOOLS
+from callgate.request import Accepted, ModelRequest
+from callgate.types import JsonObject, Limits
+from callgate.wire.sender import http_options
+
+if TYPE_CHECKING:
+    from callgate.wire.transport import HttpClientLike
+
+__all__ = ["InteractionsModel"]
+
+
+class InteractionsModel:
+    """A Gemini model, or an agent, by the Interactions API.
+
+    Args:
+        name: The model, for example `gemini-3.8-flash`, or an agent, for example `deep-research-preview-04-2026`.
+        api_key: A key, instead of the one in the environment.
+        surface: Where to send requests, instead of what the environment says.
+        limits: Time-outs, attempts and sizes.
+        client: A client to use instead of one of its own.
+        env: An environment, instead of the process's own.
+        http: Your own HTTP client: an AsyncClient of httpx2 or httpx, or any `callgate.wire.transport.Transport`.
+            It stays yours and is not closed.
+        ssl: A context that says whom to trust and which certificate to show, instead of what the system says.
+        headers: Headers of every request, for gateways. The setting `headers` adds others for some runs.
+        now: The time in seconds since 1970, instead of the system's.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        surface: Surface | None = None,
+        limits: Limits | None = None,
+        client: InteractionsClient | None = None,
+        env: Mapping[str, str] | None = None,
+        http: HttpClientLike | None = None,
+        ssl: SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
+        surface.resource(name)  # Raises now what would fail in the first request.
+        if client is not None and (http is not None or ssl is not None or headers):
+            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
+        self._name = name
+        self._client = client or InteractionsClient(surface, limits=limits, options=http_options(http, ssl, headers))
+        self._bodies = BodyBuilder(name, surface.kind)
+        self._now = now
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    @property
+    def provider(self) -> str:
+        """The provider."""
+        return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
+
+    @property
+    def origin(self) -> str:
+        """The origin of the signatures in its answers."""
+        return self._bodies.origin
+
+    @property
+    def supports_tools(self) -> bool:
+        """True if the model has function calling, as far as its name tells."""
+        agent = agent_of(self._name)
+        return WITHOUT_TOOLS.match(self._name) is None and not (agent or "").startswith("deep-research")
+
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that it understands."""
+        return SETTINGS
+
+    def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted]:
+        """Ask the model; gives chunks as they arrive, a notice for every wait, and the id of a background run.
+
+        Raises:
+            ModelError: there is no answer, or it broke off.
+            UsageError: a setting or a tool that this API does not have.
+        """
+        return ask(self._client, self._bodies, self._name, request, now=self._now)
+
+    async def delete(self, interaction: str) -> bool:
+        """Make the server forget an interaction; returns False if it knows none by that id.
+
+        Raises:
+            ModelError: the server refuses, or cannot be reached.
+        """
+        return await self._client.delete(self._name, interaction)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._client.aclose()

@@ -1,0 +1,347 @@
+"""Conversations by the Interactions API: what is sent, what is kept, and what becomes of state that vanishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callgate import Gate, GeminiModel, Limits, UsageError
+from callgate.events import RunEnded, TextDelta, ThoughtDelta
+from callgate.gemini.surface import Surface
+from callgate.history.conversation import Conversation
+from callgate.interactions.record import Record
+from callgate.store import MemoryStore
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, thought
+from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
+
+SKIP = "skip_thought_signature_validator"
+
+
+def steps_of(body: dict[str, Any]) -> list[str]:
+    return [step["type"] for step in body["input"]]
+
+
+def test_the_whole_history_goes_back_as_it_came_where_nothing_is_stored() -> None:
+    async def story() -> None:
+        script = [answer(thought("Hm."), calls(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))), "3 and 7."]
+        async with scene_of(script) as it:
+            reply = await it.ask("1 + 2 and 3 + 4?")
+            assert (reply.text, it.ran) == ("3 and 7.", ["add 1 2", "add 3 4"])
+            first, second = it.fake.creations
+            assert (first["store"], "previous_interaction_id" in second) == (False, False)
+            kinds = ["user_input", "thought", "function_call", "function_call", "function_result", "function_result"]
+            assert steps_of(second) == kinds
+            assert second["input"][1] == {
+                "type": "thought", "signature": second["input"][1]["signature"], "summary": [{"type": "text", "text": "Hm."}],
+            }  # fmt: skip
+            ids = [step["id"] for step in second["input"][2:4]]
+            assert second["input"][4:] == [
+                {"type": "function_result", "call_id": ids[0], "name": "add", "result": "3"},
+                {"type": "function_result", "call_id": ids[1], "name": "add", "result": "7"},
+            ]
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_only_what_is_new_is_sent_where_the_server_keeps_the_rest() -> None:
+    async def story() -> None:
+        script = [call("add", a=1, b=2), "Three.", call("add", a=3, b=4), "Seven."]
+        async with scene_of(script, settings={"store": True}) as it:
+            await it.ask("1 + 2?", session="s")
+            await it.ask("3 + 4?", session="s")
+            assert [steps_of(body) for body in it.fake.creations] == [
+                ["user_input"], ["function_result"], ["user_input"], ["function_result"],
+            ]  # fmt: skip
+            assert [bool(body.get("previous_interaction_id")) for body in it.fake.creations] == [False, True, True, True]
+            assert (it.ran, it.fake.refusals) == (["add 1 2", "add 3 4"], [])
+
+    run(story)
+
+
+def test_a_request_does_not_grow_with_a_history_that_the_server_keeps() -> None:
+    async def story() -> None:
+        script = [f"Answer {number}." for number in range(30)]
+        async with scene_of(script, settings={"store": True}) as it:
+            for number in range(30):
+                await it.ask(f"Question {number:02}?", session="s")
+            sizes = [len(request.body) for request in it.fake.requests]
+            assert max(sizes[1:]) - min(sizes[1:]) <= 32
+
+    run(story)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_conversation_that_the_server_forgot_is_sent_whole_once_and_nothing_runs_twice(stream: bool) -> None:
+    async def story() -> None:
+        async with scene_of(
+            [call("add", a=1, b=2), "Three.", call("add", a=3, b=4), "Seven."], settings={"store": True}
+        ) as it:
+            await it.ask("1 + 2?", session="s")
+            it.fake.forget()
+            reply = await (it.ask("3 + 4?", session="s") if stream else it.gate.run("3 + 4?", session="s"))
+            assert (reply.text, it.ran) == ("Seven.", ["add 1 2", "add 3 4"])
+            assert [refusal.rule for refusal in it.fake.refusals] == ["IR57"]
+            assert it.notices == (["state_lost"] if stream else [])
+            chained = [bool(body.get("previous_interaction_id")) for body in it.fake.creations]
+            assert chained == [False, True, True, False, True]
+
+    run(story)
+
+
+def test_a_history_that_was_changed_since_is_not_chained_to() -> None:
+    async def story() -> None:
+        async with scene_of(["One.", "Two.", "Three."], settings={"store": True}) as it:
+            reply = await it.ask("First?")
+            contents = [*reply.contents]
+            await it.ask("Second?", history=contents)
+            changed = [{"role": "user", "parts": [{"text": "Another first?"}]}, *contents[1:]]
+            await it.ask("Second?", history=changed)
+            chained = [bool(body.get("previous_interaction_id")) for body in it.fake.creations]
+            assert chained == [False, True, False]
+
+    run(story)
+
+
+def test_an_edited_answer_goes_back_without_its_signature() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), "Three.", "Fine."]) as it:
+            reply = await it.ask("1 + 2?")
+            contents = [*reply.contents]
+            edited = {**contents[1], "parts": [{**contents[1]["parts"][0]}]}
+            edited["parts"][0]["functionCall"] = {**edited["parts"][0]["functionCall"], "args": {"a": 2, "b": 1}}
+            await it.ask("And?", history=[contents[0], edited, *contents[2:]])
+            sent = it.fake.creations[-1]["input"]
+            assert [step.get("signature") for step in sent if step["type"] == "thought"][0] == SKIP
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_an_interaction_is_not_chained_to_when_its_time_is_over() -> None:
+    async def story() -> None:
+        now = [1_000.0]
+        async with scene_of(["One.", "Two."], settings={"store": True}, model={"now": lambda: now[0]}) as it:
+            await it.ask("First?", session="s")
+            now[0] += 24 * 3600
+            await it.ask("Second?", session="s")
+            assert "previous_interaction_id" not in it.fake.creations[1]
+
+    run(story)
+
+
+def test_a_signature_that_another_key_made_is_replaced_once() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), "Three."]) as it:
+            history = (await it.ask("1 + 2?")).contents
+        async with scene_of(["Still three."]) as it:
+            reply = await it.ask("Sure?", history=history)
+            assert reply.text == "Still three."
+            assert [refusal.rule for refusal in it.fake.refusals] == ["IR32"]
+            assert it.notices == ["state_lost"]
+
+    run(story)
+
+
+def test_signatures_and_records_never_reach_the_other_api() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with scene_of([call("add", a=1, b=2), "Three."], store=store) as it:
+            await it.ask("1 + 2?", session="s")
+            signature = it.fake.creations[1]["input"][1]["signature"]
+        async with FakeGemini(["Yes.", "Yes."]) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            async with Gate(GeminiModel(MODEL, surface=surface), store=store) as gate:
+                reply = await gate.run("Sure?", session="s")
+                # The same as contents of a program, which carry no origin.
+                await gate.run("Sure?", history=reply.contents[:4])
+            sent = fake.requests[0].body.decode() + fake.requests[1].body.decode()
+            assert signature not in sent
+            assert "interaction" not in sent
+            assert SKIP in sent
+            assert fake.refusals == []
+
+    run(story)
+
+
+def test_every_kind_of_step_survives_the_round_trip_verbatim() -> None:
+    steps = [
+        {"type": "thought", "signature": "c2ln", "summary": [{"type": "text", "text": "Hm."}]},
+        {"type": "google_search_call", "id": "g1", "arguments": {"queries": ["x"]}, "signature": "czE="},
+        {"type": "google_search_result", "call_id": "g1", "result": [{"search_suggestions": "<b>"}], "signature": "czI="},
+        {"type": "code_execution_call", "id": "c1", "arguments": {"code": "1", "language": "python"}, "signature": "czM="},
+        {"type": "code_execution_result", "call_id": "c1", "result": "1", "signature": "czQ="},
+        {"type": "mcp_server_tool_call", "id": "m1", "name": "t", "server_name": "s", "arguments": {}, "signature": "czU="},
+        {"type": "mcp_server_tool_result", "call_id": "m1", "result": "ok", "signature": "czY="},
+        {"type": "holodeck", "program": {"deck": 5}},
+        {"type": "model_output", "content": [
+            {"type": "text", "text": "Found.", "annotations": [{"type": "url_citation", "url": "https://x.test"}]},
+            {"type": "image", "mime_type": "image/png", "data": "aGk="},
+        ]},
+    ]  # fmt: skip
+
+    async def story() -> None:
+        for stream in (True, False):
+            async with scene_of([{"steps": steps}, "Good."]) as it:
+                first = await (it.ask("Search.", session="s") if stream else it.gate.run("Search.", session="s"))
+                assert first.text == "Found."
+                await it.ask("And?", session="s")
+                assert it.fake.creations[1]["input"][1:-1] == steps
+
+    run(story)
+
+
+def test_thoughts_and_text_are_streamed_as_they_come() -> None:
+    async def story() -> None:
+        async with scene_of([answer(thought("Let me see."), "The answer is here, in several words.")]) as it:
+            events = [event async for event in it.gate.stream("Go.")]
+            assert "".join(event.text for event in events if isinstance(event, ThoughtDelta)) == "Let me see."
+            texts = [event.text for event in events if isinstance(event, TextDelta)]
+            assert ("".join(texts), len(texts) > 2) == ("The answer is here, in several words.", True)
+            usage = next(event.reply.usage for event in events if isinstance(event, RunEnded))
+            assert usage.total_tokens == usage.input_tokens + usage.output_tokens + usage.thought_tokens > 0
+
+    run(story)
+
+
+def test_settings_are_those_of_the_other_api_in_the_words_of_this_one() -> None:
+    async def story() -> None:
+        settings = {
+            "temperature": 0.5, "top_p": 0.9, "seed": 7, "max_output_tokens": 100, "stop_sequences": ["END"],
+            "thinking": "high", "include_thoughts": True, "safety": {"HARASSMENT": "BLOCK_NONE"},
+            "service_tier": "flex", "extra_body": {"generation_config": {"top_k": 5}},
+        }  # fmt: skip
+        async with scene_of(["Fine."], settings=settings, system="Be brief.", tools=["google_search"]) as it:
+            await it.ask()
+            body = it.fake.creations[0]
+            assert body["generation_config"] == {
+                "temperature": 0.5, "top_p": 0.9, "seed": 7, "max_output_tokens": 100, "stop_sequences": ["END"],
+                "thinking_level": "high", "thinking_summaries": "auto", "top_k": 5,
+            }  # fmt: skip
+            assert body["safety_settings"] == [{"type": "harassment", "threshold": "block_none"}]
+            assert (body["service_tier"], body["system_instruction"]) == ("flex", "Be brief.")
+            assert body["tools"] == [{"type": "google_search"}]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"presence_penalty": 1}, "does not exist in the Interactions API"),
+        ({"cached_content": "x"}, "does not exist in the Interactions API"),
+        ({"thinking": "minimal"}, "does not exist for 'gemini-3.8-flash'"),
+        ({"background": True, "store": False}, "needs store=True"),
+        ({"temperatur": 1}, "did you mean 'temperature'"),
+        ({"candidate_count": 2}, "one answer"),
+    ],
+)
+def test_a_setting_that_this_api_does_not_have_is_refused_before_anything_is_sent(settings: Any, said: str) -> None:
+    async def story() -> None:
+        async with scene_of([], settings=settings) as it:
+            with pytest.raises(UsageError, match=said):
+                await it.ask()
+            assert it.fake.requests == []
+
+    run(story)
+
+
+def test_tool_choice_and_output_go_where_the_api_has_them() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), '{"sum": 3}']) as it:
+            schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+            reply = await it.ask("1 + 2?", tool_choice="add", output=schema)
+            assert reply.output == {"sum": 3}
+            first = it.fake.creations[0]
+            assert first["generation_config"]["tool_choice"] == {"allowed_tools": {"mode": "any", "tools": ["add"]}}
+            assert first["response_format"]["mime_type"] == "application/json"
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_results_with_images_are_contents_and_errors_say_so() -> None:
+    from callgate import Media, ToolError, tool
+
+    @tool
+    def shot() -> Media:
+        """Takes a picture."""
+        return Media(data=b"png", mime_type="image/png")
+
+    @tool
+    def fail() -> str:
+        """Fails."""
+        raise ToolError("No light.")
+
+    async def story() -> None:
+        async with scene_of([calls(("shot", {}), ("fail", {})), "Seen."], tools=[shot, fail]) as it:
+            await it.ask()
+            picture, error = it.fake.creations[1]["input"][-2:]
+            assert [item["type"] for item in picture["result"]] == ["text", "image"]
+            assert (error["result"], error["is_error"]) == ("No light.", True)
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_an_older_model_gets_images_after_the_results_and_no_placeholder() -> None:
+    from callgate import Media, tool
+
+    @tool
+    def shot() -> Media:
+        """Takes a picture."""
+        return Media(data=b"png", mime_type="image/png")
+
+    async def story() -> None:
+        async with scene_of([call("shot"), "Seen."], name="gemini-2.5-flash", tools=[shot]) as it:
+            await it.ask()
+            assert steps_of(it.fake.creations[1])[-2:] == ["function_result", "user_input"]
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_an_answer_that_goes_on_in_another_request_is_one_answer() -> None:
+    part = {"status": "requires_continuation", "continuation_token": "t1", "steps": [
+        {"type": "thought", "signature": "czE="}, {"type": "model_output", "content": [{"type": "text", "text": "Half "}]},
+    ]}  # fmt: skip
+
+    async def story() -> None:
+        for settings in ({"store": True}, {}):
+            async with scene_of([part, "and half."], settings=settings) as it:
+                reply = await it.ask()
+                assert reply.text == "Half and half."
+                second = it.fake.creations[1]
+                assert second["continuation_token"] == "t1"
+                assert ("input" in second) is not bool(settings)
+                assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_a_record_belongs_to_its_content() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), "Three."]) as it:
+            contents = (await it.ask("1 + 2?")).contents
+            made = Record.of(contents[1])
+            assert made is not None
+            assert made.origin == f"interactions:developer:{MODEL}"
+            assert Record.of({**contents[1], "parts": [{"text": "Something else."}]}) is None
+            assert Conversation(contents).contents == contents
+
+    run(story)
+
+
+def test_an_interaction_can_be_deleted() -> None:
+    async def story() -> None:
+        async with FakeInteractions(["Fine."]) as fake:
+            model = model_for(fake, Clock(), limits=Limits())
+            async with Gate(model, settings={"store": True}) as gate:
+                reply = await gate.run("Go.")
+            made = Record.of(reply.contents[1])
+            assert made is not None
+            assert [await model.delete(made.id), await model.delete(made.id)] == [True, False]
+
+    run(story)
