@@ -1,4 +1,4 @@
-"""The fake is judged by Google's own client, both ways: the client takes what the fake says, the fake what the client sends."""
+"""Google's own client judges the fake both ways: it takes what the fake says, and the fake takes what it sends."""
 
 from __future__ import annotations
 

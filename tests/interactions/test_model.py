@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
 from callgate import Gate, GeminiModel, Limits, UsageError
 from callgate.events import RunEnded, TextDelta, ThoughtDelta
@@ -14,7 +15,6 @@ from callgate.interactions.record import Record
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, thought
-from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
 SKIP = "skip_thought_signature_validator"
 
@@ -33,9 +33,9 @@ def test_the_whole_history_goes_back_as_it_came_where_nothing_is_stored() -> Non
             assert (first["store"], "previous_interaction_id" in second) == (False, False)
             kinds = ["user_input", "thought", "function_call", "function_call", "function_result", "function_result"]
             assert steps_of(second) == kinds
-            assert second["input"][1] == {
-                "type": "thought", "signature": second["input"][1]["signature"], "summary": [{"type": "text", "text": "Hm."}],
-            }  # fmt: skip
+            signed = second["input"][1]
+            summary = [{"type": "text", "text": "Hm."}]
+            assert signed == {"type": "thought", "signature": signed["signature"], "summary": summary}
             ids = [step["id"] for step in second["input"][2:4]]
             assert second["input"][4:] == [
                 {"type": "function_result", "call_id": ids[0], "name": "add", "result": "3"},
@@ -114,7 +114,7 @@ def test_an_edited_answer_goes_back_without_its_signature() -> None:
             edited["parts"][0]["functionCall"] = {**edited["parts"][0]["functionCall"], "args": {"a": 2, "b": 1}}
             await it.ask("And?", history=[contents[0], edited, *contents[2:]])
             sent = it.fake.creations[-1]["input"]
-            assert [step.get("signature") for step in sent if step["type"] == "thought"][0] == SKIP
+            assert next(step.get("signature") for step in sent if step["type"] == "thought") == SKIP
             assert it.fake.refusals == []
 
     run(story)
