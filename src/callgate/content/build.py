@@ -30,6 +30,7 @@ __all__ = [
     "inline_part",
     "media_part",
     "model_content",
+    "part_of_media",
     "response_part",
     "say",
     "text_part",
@@ -64,7 +65,7 @@ def inline_part(media: Media) -> Part:
     return {"inlineData": blob | ({"displayName": name} if name else {})}
 
 
-def media_part(media: Mapping[str, str]) -> Part:
+def part_of_media(media: Mapping[str, str]) -> Part:
     """A part of media from plain fields, as `media_of` returns them: `mime_type`, and `data` (base64) or `uri`."""
     mime_type = {"mimeType": media["mime_type"]} if media.get("mime_type") else {}
     if media.get("uri"):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.content.build import call_from, media_part, text_part, thought_part
+from callgate.content.build import call_from, part_of_media, text_part, thought_part
 from callgate.content.normalize import is_wire_id
 from callgate.content.read import call_of, interaction_of, is_call, is_thought, parts_of
 from callgate.strict_json import objects_in
@@ -117,7 +117,7 @@ def _items(content: Any) -> list[JsonObject]:
 def _part(item: JsonObject) -> Part | None:
     if item.get("type") in _MEDIA:
         fields = {name: item[name] for name in ("mime_type", "data", "uri") if isinstance(item.get(name), str)}
-        return media_part(fields) if "data" in fields or "uri" in fields else None
+        return part_of_media(fields) if "data" in fields or "uri" in fields else None
     text = item.get("text")
     return text_part(text) if isinstance(text, str) and text else None
 

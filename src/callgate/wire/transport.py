@@ -102,9 +102,7 @@ class CustomTransport:
     async def _requested(self, address: Address, headers: Mapping[str, str]) -> TransportResponse:
         request: Any = getattr(self._transport, "request", None)
         if request is None:
-            raise UsageError(
-                f"the transport has no request(method, url, *, headers), which {address.method} {address.target.decode()} needs"
-            )
+            raise UsageError(f"the transport has no request(method, url, *, headers), which {address.method} needs")
         return await request(address.method, address.url, headers=headers)
 
     async def aclose(self) -> None:
