@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from callgate.models.interactions import InteractionsModel
     from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
+    from callgate.request import ContextCache
     from callgate.run.gate import Gate
     from callgate.schema import check_arguments
     from callgate.testing.scripted_model import ScriptedModel
@@ -60,6 +61,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "CallRecord",
     "CallgateError",
+    "ContextCache",
     "Conversation",
     "Decision",
     "Declaration",
@@ -114,6 +116,7 @@ __getattr__ = lazy_names(__name__, {
     "models.openai": ("OpenAIModel",),
     "permission": ("Policy",),
     "content.response": ("to_function_response",),
+    "request": ("ContextCache",),
     "run.gate": ("Gate",),
     "schema": ("check_arguments",),
     "testing.scripted_model": ("ScriptedModel",),

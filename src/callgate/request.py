@@ -17,7 +17,29 @@ from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["Accepted", "ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
+__all__ = ["Accepted", "ContextCache", "ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCache:
+    """When the beginning of requests is kept in a cache of the provider: `Gate(..., cache=ContextCache())`.
+
+    Cached are the system text, the tools, and the exchanges of a history that are over. A cache costs storage, so it is
+    made only for a long beginning that is sent again. What Google caches by itself needs no setting.
+    """
+
+    min_tokens: int = 4_096
+    """The least number of tokens, as estimated, that a cache is made for."""
+    uses: int = 2
+    """The request with the same beginning that makes the cache: 1 makes it at once."""
+    ttl_s: float = 3600.0
+    """How long a cache is kept after its last use; it is renewed while it is used."""
+    history: bool = True
+    """True to cache exchanges of the history too; False for system text and tools alone."""
+
+    def __post_init__(self) -> None:
+        if self.min_tokens < 1 or self.uses < 1 or not 1 <= self.ttl_s < float("inf"):
+            raise UsageError(f"{self!r}: expected numbers of at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,9 @@ class ModelRequest:
 
     output: JsonObject | None = None
     """The JSON Schema of the answer, if it must fit one. The same object from request to request."""
+
+    cache: ContextCache | None = None
+    """When the beginning of the request is cached by the provider; None: never explicitly."""
 
     stream: bool = True
     """True if the answer is observed while it arrives. Otherwise it may be requested whole, and retried if it breaks."""

@@ -137,12 +137,23 @@ def problems_of(body: dict[str, Any]) -> list[str]:
     return [*types_problems(body), *protobuf_problems(body)]
 
 
+def cache_problems(body: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the body that makes a cached content: its own fields, and those of a request in it."""
+    if odd := body.keys() - {"model", "ttl", "contents", "systemInstruction", "tools", "toolConfig", "displayName"}:
+        yield f"a cached content has no fields {sorted(odd)}"
+    shared = {key: body[key] for key in ("contents", "systemInstruction", "tools", "toolConfig") if key in body}
+    yield from problems_of(shared | ({} if "contents" in shared else {"contents": [{"parts": [{"text": "a"}]}]}))
+
+
 def fake_problems(fake: FakeGemini) -> Iterator[str]:
     """What is wrong with anything that a fake server was sent."""
     for refusal in fake.refusals:
         yield f"the fake refused a request by the rule {refusal.rule!r}: {refusal.message}"
     for number, seen in enumerate(fake.requests):
-        if seen.method != "POST":
+        if seen.method != "POST" or seen.path.startswith("/upload/"):
+            continue
+        if seen.path.endswith("/cachedContents"):
+            yield from (f"request {number}: {problem}" for problem in cache_problems(seen.json))
             continue
         if not isinstance(seen.json, dict):
             yield f"request {number}: not a JSON object"

@@ -15,6 +15,7 @@ from typing import Any
 from callgate.content.read import block_of, candidate_of, finish_of, parts_of
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
+from callgate.gemini.resources import ResourceClient
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
@@ -102,6 +103,10 @@ class GeminiClient:
         async with contextlib.aclosing(self._http.chunks(request, self._health_of(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
+
+    def resources(self) -> ResourceClient:
+        """Return the client for caches, files and batches of the same surface."""
+        return ResourceClient(self.surface, self._http, self._clock)
 
     def _health_of(self, model: str) -> EndpointHealth:
         if self._health is not None:

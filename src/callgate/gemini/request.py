@@ -63,37 +63,53 @@ class BodyBuilder:
         """The origin of the signatures that these bodies may carry: they are valid for one model on one surface."""
         self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
 
-    def body(self, request: ModelRequest, *, continuation: str | None = None) -> bytes:
-        """The body of a request.
+    def cacheable(self, request: ModelRequest) -> tuple[list[bytes], JsonObject]:
+        """Return the contents of a request, and the fields beside them, for a cached content.
 
         Raises:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
-        if request.output is not None and not self._holds_to_schema(request):
-            request = with_output_told(request)
+        request = self._told(request)
+        return [*request.conversation.encoded_for(self.origin, vouch=self._vouch)], self._around(request, None)
+
+    def _told(self, request: ModelRequest) -> ModelRequest:
+        is_told = request.output is not None and not self._holds_to_schema(request)
+        return with_output_told(request) if is_told else request
+
+    def body(
+        self, request: ModelRequest, *, continuation: str | None = None, cached: tuple[str, int] | None = None
+    ) -> bytes:
+        """The body of a request. `cached` is the name of a cached content, and how many contents are in it.
+
+        Raises:
+            UsageError: a setting or a mix of tools that this model or surface is known to refuse.
+        """
+        request = self._told(request)
         contents = [*request.conversation.encoded_for(self.origin, vouch=self._vouch)]
+        if cached is not None:
+            del contents[: cached[1]]
         if request.feedback:
             contents.append(strict_json.dump(user_content(request.feedback)))
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
         # One join and so one copy: what stands around the contents is put to the first and the last of them.
-        rest = b"]" + token + self._rest(request)
+        rest = b"]" + token + self._rest(request, None if cached is None else cached[0])
         if not contents:
             return b'{"contents":[' + rest
         contents[0] = b'{"contents":[' + contents[0]
         contents[-1] += rest
         return b",".join(contents)
 
-    def _rest(self, request: ModelRequest) -> bytes:
+    def _rest(self, request: ModelRequest, cached: str | None) -> bytes:
         """The body after the contents, from the comma to the closing brace."""
         key = (
             id(request.declaration), id(request.settings), id(request.output), request.system, request.tool_choice,
-            request.stream,
+            request.stream, cached,
         )  # fmt: skip
         kept = self._kept.get(key)
         if kept is None:
             if len(self._kept) > 64:
                 self._kept.clear()
-            encoded = strict_json.dump(self._around(request))
+            encoded = strict_json.dump(self._around(request, cached))
             # The objects are kept with the bytes, so that their ids stay theirs.
             kept = self._kept[key] = (
                 (request.declaration, request.settings, request.output),
@@ -101,10 +117,10 @@ class BodyBuilder:
             )
         return kept[1]
 
-    def _around(self, request: ModelRequest) -> JsonObject:
-        body: JsonObject = {}
+    def _around(self, request: ModelRequest, cached: str | None) -> JsonObject:
+        body: JsonObject = {} if cached is None else {"cachedContent": cached}
         # A cached content brings these three along, and is refused beside them.
-        is_cached = bool(request.settings.get("cached_content"))
+        is_cached = cached is not None or bool(request.settings.get("cached_content"))
         if request.system and not is_cached:
             body["systemInstruction"] = {"parts": [text_part(strict_json.without_surrogates(request.system))]}
         if request.declaration.tools and not is_cached:

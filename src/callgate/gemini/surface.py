@@ -129,6 +129,20 @@ class Surface:
             return name if rest.isdigit() else f"publishers/google/models/{rest}"
         return f"publishers/{first}/models/{rest}" if slash else f"publishers/google/models/{name}"
 
+    def collection(self, path: str, *, upload: bool = False) -> str:
+        """The URL of a resource beside the models, such as `cachedContents/123` or `files`.
+
+        Raises:
+            AuthError: no project is known.
+        """
+        path = quote(path, safe="/?=&:")
+        if self.kind == "vertex" and self.tokens is not None and not path.startswith("projects/"):
+            if self._project is None:
+                raise AuthError(_NO_PROJECT)
+            path = f"projects/{quote(self._project, safe=':')}/locations/{self.location}/{path}"
+        before = "/upload" if upload else ""
+        return f"{self.base_url.rstrip('/')}{before}/{quote(self.version, safe='')}/{path}"
+
     def url(self, model: str, *, stream: bool) -> str:
         """The URL of a request for this model."""
         return self.place(model) + (":streamGenerateContent?alt=sse" if stream else ":generateContent")

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from callgate.events import CallArgsDelta, Notice
-from callgate.request import Accepted, ModelRequest
+from callgate.request import Accepted, ContextCache, ModelRequest
 from callgate.types import JsonObject
 
 __all__ = [
-    "Accepted", "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items", "close_model",
+    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items",
+    "close_model",
     "count_tokens", "known_settings", "origin_of", "provider_of_model",
 ]  # fmt: skip
 

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.errors import LimitExceededError, UsageError
+from callgate.errors import LimitExceededError, ModelError, UsageError
 from callgate.events import Notice
+from callgate.gemini.caches import CachedPrefix, CacheManager, is_cache_lost
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
@@ -71,6 +72,8 @@ class GeminiModel:
         if client is not None and (http is not None or ssl is not None or headers):
             raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
         self._bodies = BodyBuilder(name, surface.kind)
+        self.caches = CacheManager(self._client.resources(), name, _resource_name(surface, name))
+        """The cached contents that this model has made."""
 
     @property
     def name(self) -> str:
@@ -104,7 +107,7 @@ class GeminiModel:
             ModelError: there is no answer, or it broke off.
             UsageError: a setting or a mix of tools that cannot work.
         """
-        return _Answer(self._client, self._bodies, self._name, request)
+        return _Answer(self._client, self._bodies, self._name, request, self.caches)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """The number of tokens of a request, counted by the server.
@@ -117,16 +120,33 @@ class GeminiModel:
         return await self._client.count_tokens(self._name, body)
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Delete the cached contents, and close the connections of the running event loop."""
+        await self.caches.aclose()
         await self._client.aclose()
+
+
+def _resource_name(surface: Surface, name: str) -> str:
+    """Return the name of the model in a cached content: of the project on Vertex."""
+    path = surface.resource(name)
+    if surface.kind == "vertex" and surface.project and not path.startswith("projects/"):
+        return f"projects/{surface.project}/locations/{surface.location}/{path}"
+    return path
 
 
 class _Answer:
     """One answer, of as many requests as the server breaks it into."""
 
-    __slots__ = ("_bodies", "_client", "_continuation", "_headers", "_hops", "_items", "_model", "_request", "_until")
+    __slots__ = (
+        "_bodies", "_caches", "_client", "_continuation", "_headers", "_hops", "_items", "_model", "_prefix", "_request",
+        "_until",
+    )  # fmt: skip
 
-    def __init__(self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest) -> None:
+    def __init__(
+        self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest, caches: CacheManager
+    ) -> None:
+        is_cached = request.cache is not None and not request.settings.get("cached_content")
+        self._caches = caches if is_cached else None
+        self._prefix: CachedPrefix | None = None
         self._client = client
         self._bodies = bodies
         self._model = model
@@ -143,9 +163,18 @@ class _Answer:
 
     async def __anext__(self) -> JsonObject | Notice:
         while True:
+            if self._items is None and self._hops == 0 and self._caches is not None:
+                self._prefix = await self._cached(self._caches)
             items = self._items or self._asked()
             try:
                 item = await items.__anext__()
+            except ModelError as error:
+                if self._prefix is None or self._caches is None or self._hops > 1 or not is_cache_lost(error):
+                    raise
+                # The server has dropped it: everything is sent, and the run does not notice.
+                self._caches.forget(self._prefix)
+                self._caches = self._prefix = self._items = None
+                self._hops = 0
             except StopAsyncIteration:
                 if self._continuation.token is None:
                     raise
@@ -154,13 +183,23 @@ class _Answer:
             else:
                 return item if isinstance(item, Notice) else self._continuation.take(item)
 
+    async def _cached(self, caches: CacheManager) -> CachedPrefix | None:
+        """Return the cached content that the request begins with, if there is one or it is worth one."""
+        request = self._request
+        contents, around = self._bodies.cacheable(request)
+        talk = request.conversation
+        starts = [i for i in range(len(contents)) if not talk.is_model(i) and b'"functionResponse"' not in contents[i]]
+        policy = request.cache
+        return None if policy is None else await caches.prefix(policy, contents, starts, around)
+
     def _asked(self) -> RetryingStream:
         """Another request: the first, or one that asks for what is missing."""
         if self._hops == HOPS_MAX:
             raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
         self._hops += 1
         request = self._request
-        body = self._bodies.body(request, continuation=self._continuation.token)
+        cached = None if self._prefix is None else (self._prefix.name, self._prefix.count)
+        body = self._bodies.body(request, continuation=self._continuation.token, cached=cached)
         self._continuation.begin()
         tools = request.declaration.names.values()
         items = self._items = self._client.chunks(

@@ -13,7 +13,7 @@ from callgate.permission import Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
-from callgate.run.inputs import PricesLike, usable_parts, usable_prices
+from callgate.run.inputs import CacheLike, PricesLike, usable_caches, usable_parts, usable_prices
 from callgate.store import Durability, Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools
@@ -22,7 +22,7 @@ from callgate.types import Limits
 if TYPE_CHECKING:
     from callgate.models import Mode
     from callgate.models.choice import Api
-    from callgate.permission import Approve, AuditLog, ResultCache
+    from callgate.permission import Approve, AuditLog
 
 __all__ = ["build_config"]
 
@@ -41,7 +41,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     store: Store | str | PathLike[str] | None,
     rates: RateLimits | None,
     audit: AuditLog | str | PathLike[str] | None,
-    cache: ResultCache | None,
+    cache: CacheLike,
     tools_shown: int | None,
     prices: PricesLike,
     compaction: Literal["summary", "trim"],
@@ -66,6 +66,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
     if durable not in ("effects", "everything"):
         raise UsageError(f"durable={durable!r}: use 'effects' or 'everything'")
+    results, contexts = usable_caches(cache)
     opened = open_store(store, durable=durable)
     guard = Guard(
         tools=executor,
@@ -73,7 +74,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         approve=approve,
         rates=rates or RateLimits(),
         audit=_audit_log(audit) if isinstance(audit, (str, PathLike)) else audit,
-        cache=cache,
+        cache=results,
     )
     declarer = ToolDeclarer(
         executor=executor,
@@ -85,6 +86,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     config = GateConfig(
         model=open_model(model, mode=mode, api=api),
         declarer=declarer,
+        cache=contexts,
         limits=limits,
         guard=guard,
         store=opened,

@@ -11,7 +11,16 @@ from callgate.calls.environment import Ask
 from callgate.declaration import tool_config
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import Accepted, AnsweredBy, Model, ModelRequest, close_model, origin_of, provider_of_model
+from callgate.models import (
+    Accepted,
+    AnsweredBy,
+    ContextCache,
+    Model,
+    ModelRequest,
+    close_model,
+    origin_of,
+    provider_of_model,
+)
 from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
 from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer
@@ -39,6 +48,8 @@ class GateConfig:
     system: str | None
     settings: Mapping[str, Any]
     declarer: ToolDeclarer
+    cache: ContextCache | None = None
+    """When the beginning of requests is cached by the provider."""
     is_durable: bool
     """True if every fact waits for the disk, and not only those that precede an effect."""
     who: AnsweredBy = field(init=False)
@@ -95,6 +106,7 @@ class GateConfig:
             settings=self.settings,
             feedback=command.feedback,
             output=command.output,
+            cache=self.cache,
             stream=stream,
             accepted=None if command.accepted is None else Accepted(command.accepted.id, command.accepted.origin),
         )

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
     from callgate.models.choice import Api, ModelLike
-    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining
     from callgate.permission.guard import Guard
     from callgate.prices import PriceTable
     from callgate.run.config import GateConfig
     from callgate.run.context import Emit
+    from callgate.run.inputs import CacheLike
     from callgate.run.resources import Resources
     from callgate.run.run_request import RunRequest
     from callgate.store import Durability, Store
@@ -53,8 +54,9 @@ class Gate:
     The model is a name, a model object, or a list of these as a fallback chain: if the first cannot be reached, the next
     takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `api` is the API by which
     Gemini is asked, `generateContent` (the default) or `interactions`. `policy` and `approve`
-    decide what may run, `rates` how often; `audit` is the path of an audit log, and `cache` answers repeated read-only
-    calls from memory. `elicit` answers questions of MCP servers to the user. With `durable="everything"` every fact is on
+    decide what may run, `rates` how often; `audit` is the path of an audit log. `cache` is a `ContextCache` (the beginning
+    of requests is kept at the provider), a `ResultCache` (repeated read-only calls are answered from memory), or a list of
+    both. `elicit` answers questions of MCP servers to the user. With `durable="everything"` every fact is on
     the disk before the run goes on, and not only those that precede an effect.
 
     A gate has no conversation of its own: `reply.session` is the id of the one that a run began, and `run(...,
@@ -77,7 +79,7 @@ class Gate:
         store: Store | str | PathLike[str] | None = None,
         rates: RateLimits | None = None,
         audit: AuditLog | str | PathLike[str] | None = None,
-        cache: ResultCache | None = None,
+        cache: CacheLike = None,
         tools_shown: int | None = None,
         prices: Mapping[str, Price | None] | PriceTable | None = None,
         compaction: Literal["summary", "trim"] = "summary",

@@ -6,17 +6,38 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from callgate.errors import UsageError
+from callgate.permission.cache import ResultCache
 from callgate.permission.policy import Policy
 from callgate.permission.rates import RateLimits
 from callgate.prices import PriceTable, price_table
+from callgate.request import ContextCache
 from callgate.types import Limits, Price
 
-__all__ = ["PricesLike", "usable_history", "usable_parts", "usable_prices"]
+__all__ = ["CacheLike", "PricesLike", "usable_caches", "usable_history", "usable_parts", "usable_prices"]
 
 PricesLike: TypeAlias = "Mapping[str, Price | None] | PriceTable | None"
 """Prices of a gate: rows for the built-in table, another table, or None for the built-in one."""
 
 usable_prices = price_table
+
+CacheLike: TypeAlias = "ContextCache | ResultCache | Iterable[ContextCache | ResultCache] | bool | None"
+"""Caches of a gate: of tool results, of the beginning of requests, or both. True is `ContextCache()`."""
+
+
+def usable_caches(given: CacheLike) -> tuple[ResultCache | None, ContextCache | None]:
+    """Return the cache of results and the policy of context caching.
+
+    Raises:
+        UsageError: there is something else among them, or one kind twice.
+    """
+    items: list[object] = [ContextCache()] if given is True else list(given) if isinstance(given, (list, tuple)) else [given]
+    items = [item for item in items if item is not None and item is not False]
+    results = [item for item in items if isinstance(item, ResultCache)]
+    contexts = [item for item in items if isinstance(item, ContextCache)]
+    if len(results) + len(contexts) != len(items) or len(results) > 1 or len(contexts) > 1:
+        raise UsageError(f"cache={given!r:.200}: expected a ContextCache, a ResultCache, a list of both, or True")
+    return results[0] if results else None, contexts[0] if contexts else None
+
 
 # An error in one of these would otherwise surface in the middle of a run, or never.
 _PARTS: Mapping[str, tuple[Any, str]] = {

@@ -165,7 +165,7 @@ class Mint:
         return hashlib.sha256(f"fake gemini {self.count}".encode()).digest()
 
 
-def chunks_of(
+def chunks_of(  # noqa: PLR0913 - what an answer depends on
     given: Answer | Ready,
     mint: Mint,
     *,
@@ -174,6 +174,7 @@ def chunks_of(
     streaming: bool,
     partial_args: bool = False,
     prompt_tokens: int = 1,
+    cached_tokens: int = 0,
 ) -> list[Chunk]:
     """Return the response messages of an answer: one for a whole answer, several for a streamed one."""
     if isinstance(given, Ready):
@@ -197,6 +198,7 @@ def chunks_of(
         if index == len(groups) - 1:
             candidate |= _ending(given)
         usage = {"promptTokenCount": prompt_tokens, "candidatesTokenCount": spoken}
+        usage |= {"cachedContentTokenCount": cached_tokens} if cached_tokens else {}
         usage |= {"thoughtsTokenCount": thoughts} if thoughts else {}
         usage["totalTokenCount"] = prompt_tokens + spoken + thoughts
         messages.append({

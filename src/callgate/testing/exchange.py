@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,10 @@ class Exchange:
     clock: Clock
     mint: Mint
     compress: bool = False
+    sent: bytes = b""
+    """The body of a piece of an upload, which is not recorded."""
+    cached_tokens: Callable[[JsonObject], int] = lambda body: 0
+    """Returns the number of tokens that a request takes from a cached content."""
     reusable: bool = True
     """True if the connection may serve another request after this one."""
     is_stale: bool = False
@@ -154,9 +158,10 @@ class Exchange:
         """The JSON text of every response message of an answer."""
         wire = as_object(self.request.json)
         calling = as_object(as_object(wire.get("toolConfig")).get("functionCallingConfig"))
+        cached = self.cached_tokens(wire)
         chunks = chunks_of(
             to_answer(item), self.mint, model=self.request.model, surface=self.request.surface,
-            streaming=self.request.streaming, prompt_tokens=-(-len(self.request.body) // 4),
+            streaming=self.request.streaming, prompt_tokens=-(-len(self.request.body) // 4) + cached, cached_tokens=cached,
             partial_args=self.request.streaming and bool(calling.get("streamFunctionCallArguments")),
         )  # fmt: skip
         indent = None if self.request.wants_sse and self.request.streaming else 2

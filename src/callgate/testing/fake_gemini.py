@@ -16,16 +16,17 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from callgate.testing.answers import Answer, Ready, answer, call, calls, encode_json, raw, text, thought
 from callgate.testing.examples import demo
 from callgate.testing.exchange import JSON_TYPE, Body, Clock, Exchange, Request
+from callgate.testing.fake_resources import FakeResources, InterruptedUploadError
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.faults import fault
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
-from callgate.testing.google_rules import Refusal, judge, parse_body
+from callgate.testing.google_rules import Refusal, judge, judge_all, parse_body
 from callgate.testing.http_lines import HttpRequest
 from callgate.testing.script import Item
 from callgate.types import JsonObject
@@ -58,6 +59,12 @@ class FakeGemini(FakeServer):
 
     refusals: list[Refusal] = field(default_factory=list[Refusal], init=False)
     """The refused requests; empty for a correct client."""
+    resources: FakeResources = field(init=False)
+    """The cached contents and the files."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.resources = FakeResources(lambda: self.base_url)
 
     @property
     def signatures(self) -> set[str]:
@@ -75,14 +82,18 @@ class FakeGemini(FakeServer):
             clock=self.clock,
             mint=self._mint,
             compress=self.compress,
+            sent=http.body if http.path.startswith("/upload/") else b"",
+            cached_tokens=self._cached_tokens,
         )
 
     def _recorded(self, http: HttpRequest) -> Request:
         found = _GENERATE.fullmatch(http.path)
-        parsed = parse_body(http.body) if http.body else None
+        is_piece = http.path.startswith("/upload/") and "start" not in http.headers.get("x-goog-upload-command", "start")
+        parsed = parse_body(http.body) if http.body and not is_piece else None
+        body = b"" if is_piece else http.body  # A piece of a file is not kept.
         request = Request(
-            method=http.method, path=http.path, query=http.query, headers=http.headers, body=http.body, http=http,
-            json=None if isinstance(parsed, Refusal) else parsed,
+            method=http.method, path=http.path, query=http.query, headers=http.headers, body=body,
+            http=replace(http, body=body), json=None if isinstance(parsed, Refusal) else parsed,
             model=found["model"] if found else "",
             surface=self.surface or ("vertex" if found and found["cloud"] else "developer"),
             streaming=bool(found and found["action"] == "streamGenerateContent"),
@@ -91,11 +102,18 @@ class FakeGemini(FakeServer):
         self.requests.append(request)
         return request
 
+    def _cached_tokens(self, body: JsonObject) -> int:
+        """The number of tokens that a request takes from its cached content."""
+        cache = self.resources.cache(str(body.get("cachedContent") or ""))
+        return 0 if cache is None else int(cache["tokens"])
+
     # Answers ----------------------------------------------------------------------------------------------------------
 
     async def _answer(self, exchange: Exchange) -> None:
         request = exchange.request
-        if (refusal := self._locked(request)) or (refusal := self._lost(request)):
+        if self.resources.find(request.path):
+            await self._answer_resource(exchange)
+        elif (refusal := self._locked(request)) or (refusal := self._lost(request)):
             await _refuse(exchange, refusal)
         elif request.method == "GET":
             await self._list_models(exchange)
@@ -106,6 +124,25 @@ class FakeGemini(FakeServer):
             await _refuse(exchange, refusal)
         else:
             await self._take_step(exchange)
+
+    async def _answer_resource(self, exchange: Exchange) -> None:
+        """Answer a request for caches, files or an upload."""
+        request = exchange.request
+        # The address of an upload is its own key.
+        given = None if "upload_id" in request.query else self._locked(request)
+        try:
+            given = given or self.resources.answer(
+                request.method, request.path, request.query, request.headers, exchange.sent, request.json
+            )
+        except InterruptedUploadError:
+            exchange.reset()
+            return
+        if isinstance(given, Refusal):
+            self.refusals.append(given)
+            await _refuse(exchange, given)
+            return
+        body = Body(JSON_TYPE, (encode_json(given.body, indent=2),), streamed=False)
+        await exchange.send_body(body, 200, given.headers)
 
     def _locked(self, request: Request) -> Refusal | None:
         if self.api_key is None:
@@ -154,8 +191,20 @@ class FakeGemini(FakeServer):
     def _judged(self, request: Request) -> Refusal | None:
         if not self.strict:
             return None
+        body = as_object(request.json)
+        if refusal := self.resources.files_refusal(body):
+            return refusal
+        if not body.get("cachedContent"):
+            return self._judge(self._without_own_oddities(request), request)
+        alone = next(
+            (found for found in judge_all(body, model=request.model) if found.rule in ("fields", "cached_alone")), None
+        )
+        whole = alone or self.resources.with_cache(body, request.model)
+        return whole if isinstance(whole, Refusal) else self._judge(whole, request)
+
+    def _judge(self, body: Any, request: Request) -> Refusal | None:
         return judge(
-            self._without_own_oddities(request), model=request.model, surface=request.surface, streaming=request.streaming,
+            body, model=request.model, surface=request.surface, streaming=request.streaming,
             signatures=self._mint.signatures,
         )  # fmt: skip
 

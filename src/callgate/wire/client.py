@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 
-from callgate.errors import ModelError, UsageError
+from callgate.errors import ModelError, ProtocolError, UsageError
 from callgate.types import JsonObject, Limits
 from callgate.wire.dialect import Dialect, HttpRequest
 from callgate.wire.endpoint_health import Clock, EndpointHealth
@@ -88,6 +88,38 @@ class HttpClient:
             if pool.leave():
                 await pool.aclose()
         return (response.headers, found[0]) if found else None
+
+    async def call(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes = b"", with_key: bool = True
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send one request that is not part of a conversation, once; return the status, the headers and the body.
+
+        Raises:
+            OSError: there is no connection, or it broke.
+            UsageError: the program's own transport can only post requests of a conversation.
+        """
+        import httpx2
+
+        pool = self.sender.pool(asyncio.get_running_loop())
+        try:
+            client = self.sender.client_for(pool, url)
+            if client is None:
+                raise UsageError("files and caches need an HTTP client: pass http=httpx2.AsyncClient(), not a transport")
+            auth: Mapping[str, str] = {}
+            if with_key:
+                given = self.sender.credentials()
+                auth = given if isinstance(given, dict) else await given
+            async with asyncio.timeout(self.limits.total_s):
+                sent = {**HEADERS, **self.sender.headers, **auth, **headers}
+                response = await client.request(method, url, headers=sent, content=content)
+            if len(response.content) > LOOK_BYTES_MAX:
+                raise ProtocolError(f"the answer to {method} is too long")
+            return response.status_code, response.headers, response.content
+        except (httpx2.HTTPError, HttpError) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+        finally:
+            if pool.leave():
+                await pool.aclose()
 
     @property
     def idle_s(self) -> float:

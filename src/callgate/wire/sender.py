@@ -118,6 +118,11 @@ class Sender:
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of every request."""
+        return self._headers
+
     def pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
         """The pool of the running event loop. The caller counts as its user until it calls `leave`."""
         pool = self._pools.get(loop)
