@@ -73,6 +73,8 @@ class ToolDefinition:
     """Calls of one turn to this tool wait for earlier ordered calls of that turn."""
     timeout_s: float | None = None
     """The deadline of one call in seconds; None means `Limits.call_timeout_s`."""
+    touches: tuple[str, ...] = ()
+    """Names of what the tool reads or changes, such as `orders`. Empty if unknown: then it may be anything."""
     alias_of: str | None = None
     """The tool's own name on its server, where `name` is an alias that tells it from another server's tool."""
 

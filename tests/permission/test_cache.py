@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
+from callgate import (
+    FunctionCall,
+    Gate,
+    Policy,
+    ScriptedModel,
+    ToolContext,
+    ToolDefinition,
+    ToolNotDeclarableError,
+    definition_from,
+    tool,
+)
 from callgate.errors import UsageError
 from callgate.permission import Rate, RateLimits, ResultCache
 from callgate.testing import call
@@ -22,9 +32,11 @@ class Clock:
 
 
 class Tool:
-    def __init__(self, name: str, *, read_only: bool = True, kind: Any = "file", server: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, read_only: bool = True, kind: Any = "file", server: str | None = None, touches: Any = ()
+    ) -> None:
         self.definition = ToolDefinition(
-            name=name, kind=kind, server=server, read_only=read_only, input_schema={"type": "object"}
+            name=name, kind=kind, server=server, read_only=read_only, input_schema={"type": "object"}, touches=touches
         )
         self.ran = 0
 
@@ -173,3 +185,39 @@ def test_a_write_has_no_slot():
 def test_a_cache_that_keeps_nothing_is_an_error(fields: Any):
     with pytest.raises(UsageError):
         ResultCache(**fields)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "ran"),
+    [
+        (("orders",), ("stock",), 1),
+        (("orders",), ("orders", "stock"), 2),
+        (("orders", "stock"), ("stock",), 2),
+        ((), ("stock",), 2),
+        (("orders",), (), 2),
+    ],
+)
+def test_a_write_drops_only_what_it_may_have_touched(reads: Any, writes: Any, ran: int):
+    read, write = Tool("read", touches=reads), Tool("write", read_only=False, touches=writes)
+    played([read, write], call("read"), call("write"), call("read"), cache=ResultCache())
+    assert read.ran == ran
+
+
+def test_what_tools_of_a_server_touch_can_be_said_in_the_cache():
+    def tools() -> list[Tool]:
+        return [Tool("read", kind="mcp", server="a"), Tool("write", kind="mcp", server="b", read_only=False)]
+
+    for touches, ran in (({"@a/*": ["a"], "@b/*": ["b"]}, 1), ({"@a/*": ["a"]}, 2), ({"*": ["same"]}, 2)):
+        read, write = tools()
+        played([read, write], call("read"), call("write"), call("read"), cache=ResultCache(touches=touches))
+        assert read.ran == ran
+
+
+def test_a_function_says_what_it_touches():
+    @tool(read_only=True, touches=["orders"])
+    def look() -> int:
+        return 1
+
+    assert definition_from(look).touches == ("orders",)
+    with pytest.raises(ToolNotDeclarableError, match="is not a list of names"):
+        tool(touches="orders")(lambda: 1)  # pyright: ignore[reportArgumentType]

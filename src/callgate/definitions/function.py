@@ -80,6 +80,7 @@ class OptionWords(TypedDict, total=False):
     read_only: bool | None
     sequential: bool | None
     run_in: RunIn | None
+    touches: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,8 @@ class ToolOptions:
     read_only: bool | None = None
     sequential: bool | None = None
     run_in: RunIn | None = None
+    touches: Sequence[str] | None = None
+    """Names of what the tool reads or changes, so that a cache keeps what others have read."""
     namespace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """Types local to the place of decoration, for annotations that are only text by then."""
 
@@ -195,6 +198,7 @@ class FunctionTool:
             idempotent=bool(options.idempotent),
             sequential=bool(options.sequential),
             timeout_s=options.timeout_s,
+            touches=tuple(options.touches or ()),
         )
         for parameter in self._parameters:
             if not parameter.is_annotated:
@@ -403,12 +407,18 @@ def _options_from(words: Mapping[str, Any], where: str) -> ToolOptions:
     for word in ("idempotent", "read_only", "sequential"):
         if not isinstance(words.get(word), bool | None):  # "no" is true, and would open what it was meant to close.
             raise ToolNotDeclarableError(f"{where}: {word}={words[word]!r} is not known; use True or False, or leave it out")
+    _require_names(options.touches or (), where)
     if options.run_in == "loop" and options.isolation == "process":
         raise ToolNotDeclarableError(
             f"{where}: run_in='loop' keeps the function on the event loop's thread and isolation='process' takes it to "
             "another process; choose one of them"
         )
     return options
+
+
+def _require_names(touches: Any, where: str) -> None:
+    if not isinstance(touches, (list, tuple)) or not all(isinstance(one, str) for one in cast("list[Any]", touches)):
+        raise ToolNotDeclarableError(f"{where}: touches={touches!r} is not a list of names; give one, as in ['orders']")
 
 
 def _require_callable(fn: Any, where: str) -> None:

@@ -99,6 +99,7 @@ _SAID_OTHERWISE = {
     "sequential": "it does not say that calls wait for one another",
     "timeout_s": "it has no deadline for a tool",
     "server": "it does not say where a tool lives",
+    "touches": "it does not say what a tool reads or changes",
 }
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from callgate.errors import UsageError
@@ -18,19 +18,23 @@ from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
 __all__ = ["ResultCache", "Slot"]
 
+# Names that no tool can give to what it touches.
+_EVERYTHING, _ANYTHING = "\0everything", "\0anything"
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where the result of a call belongs, and how things stood when the call began."""
 
     key: str
-    generation: int
+    touches: tuple[str, ...]
+    generation: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class _Entry:
     result: ToolResult
-    generation: int
+    generation: tuple[int, ...]
     until: float
 
 
@@ -42,6 +46,7 @@ class ResultCache:
         entries: How many are kept; the one that was used longest ago goes first.
         tools: Globs for the tools whose results are kept, as in rules: `get_*`, `@github/get_*`.
         per_session: Whether a session sees its own results only.
+        touches: What tools read or change, by globs as in `tools`, where their definitions do not say it.
         clock: Seconds that do not jump.
     """
 
@@ -52,6 +57,7 @@ class ResultCache:
         entries: int = 256,
         tools: Iterable[str] = ("*",),
         per_session: bool = True,
+        touches: Mapping[str, Iterable[str]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not ttl_s > 0 or entries < 1:
@@ -62,8 +68,12 @@ class ResultCache:
         self._per_session = per_session
         self._clock = clock
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._generation = 0
-        """Rises with every call that may have changed something."""
+        self._touches = [
+            (Subject.read(pattern, what="ResultCache(touches=...)"), tuple(names))
+            for pattern, names in (touches or {}).items()
+        ]
+        self._changes: Counter[str] = Counter()
+        """How many calls may have changed each thing; those of tools that do not say what they touch count for all."""
 
     def slot(self, definition: ToolDefinition, call: FunctionCall, *, digest: str, session: str) -> Slot | None:
         """Where the result of this call belongs; None if it is not to be kept."""
@@ -71,14 +81,15 @@ class ResultCache:
             return None
         args = json.dumps(dict(call.args), sort_keys=True, default=repr)
         key = json.dumps([session if self._per_session else None, definition.own_name, definition.server, digest, args])
-        return Slot(key, self._generation)
+        touches = self._touched_by(definition)
+        return Slot(key, touches, self._generation(touches))
 
     def get(self, slot: Slot, call: FunctionCall) -> ToolResult | None:
         """The result that was kept, as the result of this call."""
         entry = self._entries.get(slot.key)
         if entry is None:
             return None
-        if entry.generation != self._generation or entry.until <= self._clock():
+        if entry.generation != slot.generation or entry.until <= self._clock():
             del self._entries[slot.key]
             return None
         self._entries.move_to_end(slot.key)
@@ -87,7 +98,7 @@ class ResultCache:
 
     def put(self, slot: Slot, result: ToolResult) -> None:
         """Keep a result, unless it is an error or something was changed since the call began."""
-        if result.is_error or slot.generation != self._generation:
+        if result.is_error or slot.generation != self._generation(slot.touches):
             return
         self._entries[slot.key] = _Entry(result, slot.generation, self._clock() + self._ttl_s)
         self._entries.move_to_end(slot.key)
@@ -95,9 +106,19 @@ class ResultCache:
             self._entries.popitem(last=False)
 
     def changed(self, definition: ToolDefinition) -> None:
-        """A call of this tool begins or ends: unless it is read-only, nothing that was read before counts any more.
+        """A call of this tool begins or ends: unless it is read-only, what it may have changed does not count any more.
 
-        A server may write the files that another tool has read, so a change anywhere reaches all of them.
+        A server may write the files that another tool has read, so a change reaches everything that was read, unless both
+        tools say what they touch.
         """
         if not definition.read_only:
-            self._generation += 1
+            self._changes.update(self._touched_by(definition) or (_EVERYTHING,))
+            self._changes[_ANYTHING] += 1
+
+    def _touched_by(self, definition: ToolDefinition) -> tuple[str, ...]:
+        said = [name for subject, names in self._touches if subject.fits(definition, wide=False) for name in names]
+        return tuple(sorted({*definition.touches, *said}))
+
+    def _generation(self, touches: tuple[str, ...]) -> tuple[int, ...]:
+        """How things stand for a tool that touches these: a tool that does not say may have read anything."""
+        return tuple(self._changes[name] for name in (_EVERYTHING, *(touches or (_ANYTHING,))))
