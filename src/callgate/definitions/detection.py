@@ -15,11 +15,13 @@ from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import FunctionTool
 from callgate.definitions.items import HostedTool, Tool
 from callgate.definitions.json_node import Node, ShapeError, plain
+from callgate.definitions.known_tools import KnownTools
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
 
 __all__ = ["Read", "definition_from", "definitions_from", "read"]
 
+_KNOWN = KnownTools()
 _NOUNS: Mapping[Kind, str] = {"tool": "tools", "call": "calls", "result": "results", "history": "histories"}
 
 
@@ -66,6 +68,10 @@ def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition
     """
     if format is not None:
         format_named(format)
+    return list(_KNOWN.read(obj, format, lambda: _definitions(obj, format)))
+
+
+def _definitions(obj: Any, format: str | None) -> list[ToolDefinition]:
     found = read(plain(obj), source=format, kind="tool", say="format").items
     definitions = [item.definition for item in found if isinstance(item, Tool)]
     if found and not definitions:

@@ -32,7 +32,10 @@ class ShapeError(UsageError):
 
 def pointer(at: str, *keys: str | int) -> str:
     """The JSON pointer to something below `at`."""
-    return at + "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
+    for key in keys:
+        text = str(key)
+        at = f"{at}/{text}" if "~" not in text and "/" not in text else f"{at}/{text.replace('~', '~0').replace('/', '~1')}"
+    return at
 
 
 def value_at(value: Any, at: str) -> Any:
@@ -48,7 +51,35 @@ def plain(value: Any, at: str = "") -> Any:
     Raises:
         ShapeError: something in it has no JSON form.
     """
-    return _plain(value, at, strict_json.DEPTH_MAX + 1)
+    try:
+        return _copied(value, strict_json.DEPTH_MAX + 1)
+    except _NotPlainError:
+        return _plain(value, at, strict_json.DEPTH_MAX + 1)
+
+
+class _NotPlainError(Exception):
+    """The value holds something that has to be converted, or refused with its place."""
+
+
+def _copied(value: Any, depth_left: int) -> Any:
+    """A copy of a value that is plain JSON already, as nearly all are; their places need not be known."""
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        if value.isascii() or strict_json.is_whole_text(value):
+            return value
+    elif kind in _ATOMS:
+        return value
+    elif kind is dict and depth_left > 0:
+        if all(type(key) is str and key.isascii() for key in value):
+            return {key: _copied(item, depth_left - 1) for key, item in value.items()}
+    elif kind is list and depth_left > 0:
+        return [_copied(item, depth_left - 1) for item in value]
+    elif kind is float and math.isfinite(value):
+        return value
+    raise _NotPlainError
+
+
+_ATOMS = frozenset({bool, int, type(None)})
 
 
 def _plain(value: Any, at: str, depth_left: int) -> Any:

@@ -109,11 +109,14 @@ class BodyBuilder:
         if kept is None:
             if len(self._kept) > 64:
                 self._kept.clear()
-            encoded = strict_json.dump(self._around(request, cached))
+            around = self._around(request, cached)
+            tools = around.pop("tools", None)
+            encoded = b"" if tools is None else b',"tools":' + _encoded_tools(tools)
+            rest = strict_json.dump(around)
             # The objects are kept with the bytes, so that their ids stay theirs.
             kept = self._kept[key] = (
                 (request.declaration, request.settings, request.output),
-                b"," + encoded[1:] if encoded != b"{}" else b"}",
+                encoded + (b"," + rest[1:] if around else b"}"),
             )
         return kept[1]
 
@@ -175,6 +178,21 @@ class BodyBuilder:
                 f"{self._model!r} cannot mix built-in tools ({', '.join(built_in)}) with functions: "
                 "use a model of generation 3 or later, or leave one kind out"
             )
+
+
+def _encoded_tools(tools: list[JsonObject]) -> bytes:
+    """The tools of a declaration, encoded once for all models and gates that share it."""
+    known = _ENCODED.get(id(tools))
+    if known is None or known[0] is not tools:
+        if len(_ENCODED) >= ENCODED_MAX:
+            _ENCODED.clear()
+        known = _ENCODED[id(tools)] = (tools, strict_json.dump(tools))
+    return known[1]
+
+
+ENCODED_MAX = 64
+_ENCODED: dict[int, tuple[list[JsonObject], bytes]] = {}
+"""By the identity of the list, which is kept so that no other can have it."""
 
 
 def counting(body: bytes, model: str, surface: SurfaceKind) -> bytes:

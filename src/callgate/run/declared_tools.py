@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from callgate.content.response import is_longer, whole_text
 from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
@@ -25,6 +25,7 @@ from callgate.types import JsonObject, ToolDefinition, ToolResult
 __all__ = ["NO_TOOLS", "DeclaredTools", "ToolDeclarer"]
 
 LOOK_ALIKES_TOLD = 5
+SHARED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,44 @@ class DeclaredTools:
     @classmethod
     def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> DeclaredTools:
         """The definitions as they are declared; those that cannot be are left out."""
-        declaration = declare(definitions, built_in=built_in)
+        declaration = _DECLARATIONS.of(definitions, executor.digests, tuple(built_in))
         declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
         known = facts.ToolsKnown(
             tools={d.name: _known(d, executor.digests[d.name]) for d in declared},
             names=dict(declaration.names),
         )
         return cls(declared, declaration, known)
+
+
+class SharedDeclarations:
+    """Declarations of whole sets of tools, shared by all gates that have equal ones; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[Sequence[ToolDefinition], Declaration]] = {}
+
+    def of(
+        self, definitions: Sequence[ToolDefinition], digests: Mapping[str, str], built_in: tuple[BuiltIn, ...]
+    ) -> Declaration:
+        """The declaration of these tools, which is read-only."""
+        if built_in:
+            return declare(definitions, built_in=built_in)
+        key = tuple([(definition.name, digests[definition.name]) for definition in definitions])
+        known = self._known.get(key)
+        # The digest is short, and a server may choose what it is made of: what is equal is looked at as well.
+        if known is not None and _are_equal(known[0], definitions):
+            return known[1]
+        declaration = declare(definitions)
+        self._known[key] = (definitions, declaration)
+        while len(self._known) > SHARED_MAX:
+            self._known.pop(next(iter(self._known)), None)
+        return declaration
+
+
+def _are_equal(some: Sequence[ToolDefinition], others: Sequence[ToolDefinition]) -> bool:
+    return all(one is other or one == other for one, other in zip(some, others, strict=True))
+
+
+_DECLARATIONS = SharedDeclarations()
 
 
 def _known(definition: ToolDefinition, digest: str) -> facts.KnownTool:

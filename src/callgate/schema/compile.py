@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema.cycles import is_endless, needing_unrolling
@@ -24,6 +24,7 @@ from callgate.schema.soundness import sound_objects
 from callgate.schema.validator import require_bounded, usable_validator
 from callgate.schema.wire_json import JsonWriter
 from callgate.schema.wire_message import MessageWriter
+from callgate.strict_json import dump
 from callgate.types import JsonObject, Loss, ToolDefinition
 
 __all__ = ["Compiled", "SchemaField", "Surface", "compile_schema", "compiled_of"]
@@ -84,7 +85,7 @@ def compile_schema(
         raise UsageError(f"unknown schema field {field!r}: use 'parametersJsonSchema' or 'parameters'")
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
-    own = sound_objects(schema)
+    own, may_recur = sound_objects(schema), True
     read: Mapping[str, Any] | bool = schema
     if own is None:
         validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool)
@@ -96,14 +97,24 @@ def compile_schema(
             ]
             compiled = _compiled_from(Source(read), own, field, surface, tool)
             return replace(compiled, losses=[*compiled.losses, *unchecked])
-    elif isinstance(read, Mapping) and ("$defs" in read or "definitions" in read):
-        require_bounded(read, tool)
-    return _compiled_from(Source(read), own, field, surface, tool)
+    elif may_recur := _may_recur(read):
+        require_bounded(cast("Mapping[str, Any]", read), tool)
+    return _compiled_from(Source(read), own, field, surface, tool, may_recur=may_recur)
 
 
-def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None) -> Compiled:
+def _may_recur(schema: Mapping[str, Any] | bool) -> bool:
+    """True if a schema that is known to be sound has definitions that refer to others, or to themselves."""
+    if isinstance(schema, bool):
+        return False
+    definitions = [schema[word] for word in ("$defs", "definitions") if word in schema]
+    return bool(definitions) and b'"$ref"' in dump(definitions)
+
+
+def _compiled_from(
+    source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None, *, may_recur: bool = True
+) -> Compiled:
     """Compile a usable schema of `own` objects."""
-    if is_endless(source):
+    if may_recur and is_endless(source):
         raise ToolNotDeclarableError(
             f"{_named(tool)}its input schema accepts no object, so it could never be called: an object must hold one of its"
             " own kind, and so on without end"

@@ -20,7 +20,7 @@ from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
 from callgate.tools.functions import adapt_tools, runnables_of
 from callgate.tools.precheck import preview_of, problems_of
-from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
+from callgate.tools.toolsets import LiveTools, Runnable, Toolset, is_live_toolset, is_runnable, is_toolset
 from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["Executor", "Runnable", "Toolset"]
@@ -59,15 +59,15 @@ class Executor:
         """
         added: dict[str, Runnable] = {}
         tools = adapt_tools(tools, self.limits)
-        live = [item for item in tools if isinstance(item, LiveToolset)]
-        for runnable in runnables_of([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
+        live = [item for item in tools if is_live_toolset(item)]
+        for runnable in runnables_of([item for item in tools if not is_live_toolset(item)], self.limits):
             name = runnable.definition.name
             if name in added or name in self._own:
                 raise ToolNotDeclarableError(f"a tool named {name!r} is registered already: give one of them another name=")
             added[name] = runnable
         declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
         self._own |= added
-        self.toolsets += [item for item in tools if isinstance(item, Toolset) and not isinstance(item, Runnable)]
+        self.toolsets += [item for item in tools if is_toolset(item) and not is_runnable(item)]
         for toolset in live:
             self._live.add(toolset)
         self._is_live = bool(self._live)

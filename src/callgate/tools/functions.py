@@ -15,7 +15,7 @@ from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, f
 from callgate.errors import ToolNotDeclarableError
 from callgate.foreign import adapt_tool
 from callgate.threads import ITEMS_MAX, THREADS
-from callgate.tools.toolsets import Runnable, Toolset
+from callgate.tools.toolsets import Runnable, is_runnable, is_toolset
 from callgate.types import Limits, ToolContext
 
 __all__ = ["FunctionRunner", "adapt_tools", "runnables_of"]
@@ -33,9 +33,9 @@ def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
         ToolNotDeclarableError: an item is not a tool.
     """
     for item in tools:
-        if isinstance(item, Runnable):
+        if is_runnable(item):
             yield item
-        elif isinstance(item, Toolset):
+        elif is_toolset(item):
             yield from item.runnables()
         elif isinstance(item, FunctionTool) or callable(item):
             yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)

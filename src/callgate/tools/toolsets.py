@@ -9,12 +9,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from callgate.content.tool_names import RESERVED
 from callgate.types import ToolContext, ToolDefinition
 
-__all__ = ["LiveTools", "LiveToolset", "Runnable", "Toolset"]
+__all__ = ["LiveTools", "LiveToolset", "Runnable", "Toolset", "is_live_toolset", "is_runnable", "is_toolset"]
 
 
 @runtime_checkable
@@ -64,6 +64,24 @@ class LiveToolset(Toolset, Protocol):
     def complaints(self) -> Sequence[str]:
         """Return warnings: why it is unavailable, which of its tools were left out."""
         ...
+
+
+# `isinstance` with a protocol takes as long as compiling a schema.
+
+
+def is_runnable(item: object) -> TypeGuard[Runnable]:
+    """True if the object is a `Runnable`."""
+    return all(hasattr(item, name) for name in ("definition", "problems", "run"))
+
+
+def is_toolset(item: object) -> TypeGuard[Toolset]:
+    """True if the object is a `Toolset`."""
+    return hasattr(item, "runnables")
+
+
+def is_live_toolset(item: object) -> TypeGuard[LiveToolset]:
+    """True if the object is a `LiveToolset`."""
+    return is_toolset(item) and all(hasattr(item, name) for name in ("name", "version", "start", "aclose", "complaints"))
 
 
 class LiveTools:
