@@ -12,7 +12,7 @@ from callgate.embedded.automaton import Choices
 from callgate.embedded.candidates import candidates_of, said_choices
 from callgate.embedded.dates import dates_in, times_in
 from callgate.embedded.mentions import leaves_of, mentions_in
-from callgate.embedded.numbers import numbers_in
+from callgate.embedded.numbers import arithmetic_in, numbers_in
 from callgate.embedded.slots import ToolSlots, slots_of
 from callgate.types import ToolDefinition
 
@@ -190,3 +190,31 @@ def test_a_path_keeps_its_own_letters_whatever_case_leads_along_it() -> None:
     assert other is not None
     assert other[0] == ' "Ö'
     assert state.take(b' "x') is None
+
+
+# --- sums and pairs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sums"),
+    [
+        ("What is 15% of 240?", ["240 * 15 / 100"]),
+        ("Was ist 3 mal 4?", ["3 * 4"]),
+        ("Please add 19 and 23.", ["19 + 23"]),
+        ("two times seven", ["2 * 7"]),
+        ("(3+4)*2 please", ["(3+4)*2"]),
+        ("1,200 divided by 12", ["1200 / 12"]),
+        ("room 12", []),
+    ],
+)
+def test_a_sum_in_words_is_offered_in_signs(text: str, sums: list[str]) -> None:
+    assert arithmetic_in(text) == sums
+    if sums:
+        assert offered(text, expression=TEXT) == sums
+
+
+def test_of_two_pairs_a_number_goes_with_the_value_beside_it() -> None:
+    tool = owner(crop=TEXT, tonnes=NUMBER)
+    mentions = mentions_in(["Sell 5 tonnes of rye and 3 tonnes of barley."], today=TODAY)
+    by_crop = {crop: candidates_of(tool.slots[1], tool, mentions, used=[crop]).values for crop in ("rye", "barley")}
+    assert by_crop == {"rye": ("5",), "barley": ("3",)}

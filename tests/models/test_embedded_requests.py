@@ -328,3 +328,10 @@ def test_a_template_without_tools_is_told_of_them_in_words_and_held_to_the_gramm
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
     assert "find - Does find.\n  what*: string" in body["messages"][0]["content"]
     assert body["grammar"].startswith("root ::= call")
+
+
+def test_a_list_is_copied_item_by_item_and_closed_whatever_marks_the_model_would_write(use: Any) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    engine = StandIn('TOOL_CALL: find({"numbers": [3, 5]')
+    found = items(use(engine), request("find 3 and 5", tools=(tool("find", numbers=schema),)))
+    assert spoken(found) == spoken([last({"functionCall": {"name": "find", "args": {"numbers": [3, 5]}}})])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, time
 from itertools import pairwise
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from typing import Any
 
 from callgate.embedded.automaton import Span, SpanText
 from callgate.embedded.mentions import Mentions, Message, Word
-from callgate.embedded.numbers import UNITS, NumberMention, converted, stem
+from callgate.embedded.numbers import UNITS, NumberMention, arithmetic_in, converted, stem
 from callgate.embedded.slots import Slot, ToolSlots
 from callgate.embedded.vocabulary import CURRENCIES, STOP_WORDS, TRANSLATIONS
 
@@ -67,6 +67,13 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
     maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
     if "currency" in slot.words and slot.kind in _WORDY:
         maker = _currencies
+    if "expression" in slot.words and any(_expressions(slot, owner, mentions)):
+        maker = _expressions
+    if slot.kind == "number":
+        near = _near(used, mentions)
+        values = [_json(value) for value in _numbers(slot, owner, near) if _fits(value, slot)] if near else []
+        if values:
+            return Candidates(tuple(dict.fromkeys(values)))
     if maker is not None:
         return Candidates(tuple(dict.fromkeys(_json(value) for value in maker(slot, owner, mentions) if _fits(value, slot))))
     texts = tuple(_span_texts(slot, owner, mentions, used))
@@ -152,6 +159,26 @@ def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     return [int(value) if float(value).is_integer() else value for value in offered]
 
 
+def _near(used: Collection[str], mentions: Mentions) -> Mentions | None:
+    """The numbers of the clause that the last copied value stands in: of "5 t of rye and 3 t of barley", one pair."""
+    if not mentions.messages:
+        return None
+    message = mentions.messages[0]
+    for text in reversed(list(used)):
+        place = message.text.casefold().find(text.casefold())
+        if place < 0:
+            continue
+        start = max((hit.end() for hit in _CLAUSE.finditer(message.text, 0, place)), default=0)
+        after = _CLAUSE.search(message.text, place + len(text))
+        end = after.start() if after else len(message.text)
+        numbers = tuple(mention for mention in message.numbers if start <= mention.start < end)
+        return Mentions((replace(message, numbers=numbers, dates=()),)) if numbers else None
+    return None
+
+
+_CLAUSE = re.compile(r"\s(?:and|und|et|y|e)\s|[,;]\s|\.\s", re.IGNORECASE)
+
+
 def _others(slot: Slot, owner: ToolSlots) -> list[Slot]:
     return [other for other in owner.slots if other.name != slot.name and other.kind in ("number", "identifier", "text")]
 
@@ -230,8 +257,9 @@ def _times(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
 
 def _moments(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     """Dates with the times of the same message; a date alone only where no format asks for both."""
-    strict = slot.schema.get("format") == "date-time"
-    zone = "Z" if strict else ""
+    formal = slot.schema.get("format") == "date-time"
+    strict = formal or re.search(r"YYYY.{0,12}HH|\bISO[- ]?8601\b", slot.description, re.IGNORECASE) is not None
+    zone = "Z" if formal else ""
     for message in mentions.messages:
         pairs = [(day.value, hour.value) for day in message.dates for hour in message.times]
         yield from (f"{_moment(day, hour)}{zone}" for day, hour in pairs)
@@ -316,12 +344,30 @@ def _paths(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     for message in mentions.messages:
         yield from message.paths
         yield from (quote.text for quote in message.quotes)
-        no_value = {*slot.words, *owner.words}
-        for word in message.words:
-            plain = word.text.casefold() not in STOP_WORDS and stem(word.text) not in no_value
-            if word.is_code or (plain and not word.is_first):
-                yield word.text
+        yield from (word.text for word in message.words if word.is_code)
+        yield from _named_paths(message, slot, owner)
     yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and " " not in leaf and len(leaf) <= 120)
+
+
+def _named_paths(message: Message, slot: Slot, owner: ToolSlots) -> Iterable[str]:
+    """Plain words that stand where a file or folder is named."""
+    no_value = {*slot.words, *owner.words, "fil", "folder", "directory"}
+    leading = _FILE_WORDS if slot.is_required else _FILE_WORDS | _FOLDER_WORDS
+    for before, word, after in zip(["", *message.words], message.words, [*message.words[1:], ""], strict=False):
+        first = before.text.casefold() if isinstance(before, Word) else ""
+        last = after.text.casefold() if isinstance(after, Word) else ""
+        if word.text.casefold() in STOP_WORDS or stem(word.text) in no_value:
+            continue
+        if first in leading or last in ("file", "folder", "directory", "dir"):
+            yield word.text
+
+
+def _expressions(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    return [arithmetic for message in mentions.messages[:1] for arithmetic in arithmetic_in(message.text)]
+
+
+_FILE_WORDS = frozenset({"file", "folder", "directory", "dir", "ls", "cat", "open", "read", "called", "named", "print"})
+_FOLDER_WORDS = frozenset({"in", "inside", "under", "below", "from", "of"})
 
 
 def _currencies(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
@@ -368,18 +414,32 @@ def _span_texts(slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collecti
         typed = [(m.start, m.end) for m in (*message.dates, *message.times)]
         typed += [(m.start, m.end) for m in message.numbers if m.unit and "unit" not in slot.words]
         typed += [(message.text.find(one), message.text.find(one) + len(one)) for one in message.emails]
+        typed += [(word.start, word.end) for word in _codes_of_others(message, slot, owner)]
         spans = [
             Span(
                 word.start,
                 word.end,
-                begins=is_loose or word.text not in _NO_START or (word.text[0].isupper() and not word.is_first),
+                begins=is_loose or _begins(word),
                 ends=word.text not in _NO_END,
                 is_content=_says_something(word, no_value, taken) and (is_loose or not _is_within(word, typed)),
             )
             for word in message.words
         ]
         if any(span.is_content for span in spans):
-            yield SpanText(message.text, spans, breaks=() if is_loose else _breaks(message))
+            yield SpanText(message.text, spans, breaks=() if is_loose else _breaks(message, owner))
+
+
+def _begins(word: Word) -> bool:
+    low = word.text.casefold()
+    if word.text[0].isupper() and not word.is_first:
+        return True
+    return low not in _NO_START and low not in STOP_WORDS
+
+
+def _codes_of_others(message: Message, slot: Slot, owner: ToolSlots) -> list[Word]:
+    """Codes that stand after the name of another slot, and so belong to it."""
+    names = {word for other in owner.slots if other.name != slot.name for word in other.words} - slot.words
+    return [word for before, word in pairwise(message.words) if word.is_code and stem(before.text) in names]
 
 
 def _says_something(word: Word, no_value: Collection[str], taken: Collection[str]) -> bool:
@@ -393,9 +453,12 @@ def _says_something(word: Word, no_value: Collection[str], taken: Collection[str
     return stem(low) not in no_value or word.is_code
 
 
-def _breaks(message: Message) -> Iterable[int]:
-    """Ends of sentences."""
-    return [hit.start() for hit in re.finditer(r"(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text)]
+def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
+    """Ends of sentences, and amounts."""
+    ends = [hit.start() for hit in re.finditer(r"(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text)]
+    numbers = [mention for mention in message.numbers if not mention.is_indefinite]
+    is_wanted = len(numbers) == 1 and any(slot.kind == "number" and slot.is_required for slot in owner.slots)
+    return [*ends, *(mention.start for mention in numbers if mention.unit or is_wanted)]
 
 
 # Internals ---------------------------------------------------------------------------------------------------------------

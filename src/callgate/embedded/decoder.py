@@ -29,7 +29,8 @@ _TYPED = frozenset({"date", "time", "date-time", "email", "url", "phone"})
 """Kinds that are recognised by their form: what was said of this kind is meant for the slot."""
 ITEMS_MAX = 32
 """Items of a list that are copied."""
-VALUE_TOKENS_MAX = 300
+VALUE_TOKENS_MAX = 160
+"""Tokens of one composed or nested value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Ask(Protocol):
 class Thresholds:
     """Probabilities at which a decision falls, tuned on `benchmarks/data/dev_prompts.json`."""
 
-    call: float = 0.5
+    call: float = 0.3
     """Least probability of a call at the beginning of an answer."""
     more: float = 0.5
     """Least probability of one more call."""
@@ -303,9 +304,11 @@ class Decoder:
         start, head = state, _whole_tokens(taken, state)
         if head != taken:
             start = _replayed(choices, head)
-        answer = await self._ask(text + head)
-        possible = [(chance, found) for token, chance in answer.tokens if (found := start.take(token)) is not None]
+        possible = await self._possible(text + head, start)
         mass = sum(chance for chance, _ in possible)
+        possible = [(chance, found) for chance, found in possible if len(head) + len(found[0]) > len(taken)]
+        if not possible and head != taken:  # It goes no further than before: ask from there.
+            head, possible = taken, await self._possible(text + taken, state)
         if not possible:
             allowed = "".join(map(class_char, state.moves()))
             forced = await self._ask(text + taken, grammar=f"root ::= [{allowed}] [^\\x00]*\n")
@@ -313,6 +316,11 @@ class Decoder:
             head = taken
         chance, (more, after) = max(possible, key=lambda pair: pair[0])
         return (head + more, after), mass, chance
+
+    async def _possible(self, text: str, state: State) -> list[tuple[float, tuple[str, State]]]:
+        """The likeliest tokens that lead along the choices, each with its probability."""
+        answer = await self._ask(text)
+        return [(chance, found) for token, chance in answer.tokens if (found := state.take(token)) is not None]
 
     def _chance(self, step: Step, wanted: str) -> float:
         return sum(chance for token, chance in step.tokens if token and wanted.encode().startswith(token))

@@ -277,8 +277,8 @@ class Engine:
             ConnectionLostError: the engine died.
         """
         body: dict[str, Any] = {
-            "prompt": prompt, "n_predict": count, "temperature": 0, "cache_prompt": True, "n_probs": LIKELIEST,
-            "stop": ["<|im_end|>"],
+            "prompt": prompt, "n_predict": count, "temperature": 0, "cache_prompt": True,
+            "n_probs": LIKELIEST if count == 1 else 0, "stop": ["<|im_end|>"],
         }  # fmt: skip
         if grammar is not None:
             body["grammar"] = grammar

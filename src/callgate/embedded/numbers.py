@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["UNITS", "NumberMention", "converted", "numbers_in", "stem"]
+__all__ = ["UNITS", "NumberMention", "arithmetic_in", "converted", "numbers_in", "stem"]
 
 _UNITS_IN_WORDS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -286,3 +286,31 @@ def _beside(text: str, start: int, end: int) -> dict[str, Any]:
     after = _BESIDE.findall(_BOUNDARY_AFTER.split(text[end : end + 40])[0])[:2]
     kept = [stem(word) for word in before if word.casefold() not in _PREPOSITIONS]
     return {"before": tuple(kept[-2:]), "after": tuple(map(stem, after))}
+
+
+# Arithmetic --------------------------------------------------------------------------------------------------------------
+
+_OPERATORS = (
+    (r"\s*(?:\btimes\b|\bmultiplied by\b|\bmal\b|\bfois\b|×)\s*", " * "),
+    (r"\s*(?:\bplus\b|\band\b(?=\s*\d)|\bplus\b|\bmás\b|\bpiù\b)\s*", " + "),
+    (r"\s*(?:\bminus\b|\bless\b|\bmoins\b|\bmenos\b|−|–)\s*", " - "),
+    (r"\s*(?:\bdivided by\b|\bover\b|\bgeteilt durch\b|\bdurch\b|\bdivisé par\b|÷)\s*", " / "),
+    (r"\s*(?:\bto the power of\b|\bhoch\b|\^)\s*", " ** "),
+    (r"\s*\bsquared\b", " ** 2"),
+)
+_PERCENT_OF = re.compile(r"(\d+(?:\.\d+)?)\s*(?:%|percent|prozent)\s*(?:of|von|de)\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_SUM = re.compile(r"[-(\s]*\d+(?:\.\d+)?(?:[\s)]*(?:\*\*|[-+*/])[\s(]*-?\d+(?:\.\d+)?[\s)]*)+")
+
+
+def arithmetic_in(text: str) -> list[str]:
+    """The sums of a text in digits and signs: "15% of 240" is `240 * 15 / 100`, "3 mal 4" is `3 * 4`."""
+    found = [f"{hit[2]} * {hit[1]} / 100" for hit in _PERCENT_OF.finditer(text)]
+    if found:
+        return found
+    signs = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+    for mention in sorted(numbers_in(signs), key=lambda one: -one.start):
+        if mention.text.replace(" ", "").isalpha() and float(mention.value).is_integer():
+            signs = f"{signs[: mention.start]}{int(mention.value)}{signs[mention.end :]}"
+    for words, sign in _OPERATORS:
+        signs = re.sub(words, sign, signs, flags=re.IGNORECASE)
+    return [hit[0].strip() for hit in _SUM.finditer(signs) if hit[0].count("(") == hit[0].count(")")]

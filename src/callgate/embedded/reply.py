@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from callgate.embedded.prompt import CALL
+from callgate.types import Usage
 
-__all__ = ["Read", "ReplyReader"]
+__all__ = ["Read", "ReplyReader", "usage_of"]
 
 _HEAD = re.compile(rf"{CALL}[ \t]*([^\s(]+)\(")
 
@@ -69,3 +71,19 @@ def _calls(text: str) -> Read:
             return Read(found, "a call is not written as name({...})")
         found.append((head[1], cast("dict[str, Any]", args)))
     return Read(found, None if found else "a call was begun and not written")
+
+
+def usage_of(event: Mapping[str, Any]) -> Usage | None:
+    """The token counts of an event, if it has them."""
+    raw: Any = event.get("usage")
+    if not isinstance(raw, dict):
+        return None
+    counts = cast("dict[str, Any]", raw)
+    prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
+    details = cast("dict[str, Any]", counts.get("prompt_tokens_details") or {})
+    return Usage(
+        input_tokens=prompt_tokens,
+        cached_tokens=int(details.get("cached_tokens") or 0),
+        output_tokens=output_tokens,
+        total_tokens=prompt_tokens + output_tokens,
+    )

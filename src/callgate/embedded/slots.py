@@ -97,6 +97,7 @@ _DIMENSIONS = {
 }  # fmt: skip
 _IN_UNIT = re.compile(r"^([^\W\d_]+) |\b(?:in|of|as)\s+([^\W\d_]+)|\(([^\W\d_]+)\)|\bnumber of ([^\W\d_]+)", re.IGNORECASE)
 _ASIDE = re.compile(r"\(.*?\)|\b(?:e\.g\.|such as|for example|like|i\.e\.).*?(?:\.\s|$)|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+_CODE_EXAMPLE = re.compile(r"(?:such as|e\.g\.|like|for example)\s+['\"`]?[A-Za-z]*[-_.]?\d[\w-]*", re.IGNORECASE)
 _LISTED = re.compile(r"['\"`]([^'\"`\n]{1,40})['\"`]")
 _BARE_LIST = re.compile(
     r"(?:one of|either|options? (?:are|is)|possible values(?: are)?|can be|must be|values?)\s*:?\s*"
@@ -163,6 +164,8 @@ def slot_of(name: str, raw: object, root: Mapping[str, Any], *, is_required: boo
     types = [kind for kind in types_of(schema) if kind != "null"]
     choices = _choices(schema)
     kind = _kind(parts, schema, types, description, choices)
+    if kind == "text" and _CODE_EXAMPLE.search(description):
+        kind = "identifier"
     if kind in ("text", "identifier") and (listed := _listed(description)):
         kind, choices = "choice", listed
     unit, dimension = _unit(parts, description) if kind == "number" else ("", "")

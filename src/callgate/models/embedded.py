@@ -26,7 +26,8 @@ from callgate.embedded.engine import Engine, EngineSettings, on_loop, shared_eng
 from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.mentions import Mentions, mentions_of
 from callgate.embedded.missing_args import made_up, question, respelled
-from callgate.embedded.reply import ReplyReader
+from callgate.embedded.reply import ReplyReader, usage_of
+from callgate.embedded.scope import scope_answer
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceededError
@@ -178,35 +179,49 @@ class EmbeddedModel:
 
     async def _own_answer(self, request: ModelRequest, form: JsonObject | None) -> AsyncGenerator[JsonObject | Notice, None]:
         plan = await self._plan(request)
-        texts = plan.texts if form is None else plan.texts[-1:]
         for notice in plan.notices:
             yield notice
+        known = scope_answer(plan.spoken, plan.tools) if self._is_free(plan, request, form) else None
+        if known is not None:
+            yield say([text_part(known)], finish_reason="STOP", model=self._name)
+            return
         answer = _Answer()
         async with self._engine.turn():
             answer.ends_at = time.monotonic() + ANSWER_S_MAX
             try:
-                if plan.tools:
-                    async with asyncio.timeout_at(on_loop(answer.ends_at)):
-                        await self._engine.begin_with(_system_turn(plan.tools, request))
-                decoded = await self._decoded(plan, texts, form, answer)
-                if decoded is not None and (decoded.calls or decoded.missing):
-                    for item in self._decided(decoded, answer):
-                        yield item
-                    return
-                for number, text in enumerate(texts):
-                    if number:
-                        yield say([text_part("\n")])
-                    body = self._body(request, plan, text, form, is_prose=decoded is not None)
-                    async for chunk in self._spoken("/v1/completions", body, answer):
-                        yield chunk
+                async for item in self._made(request, plan, form, answer):
+                    yield item
             except TimeoutError:
-                answer.usage = answer.usage or Usage()
                 yield Notice("answer_timed_out", f"The answer was stopped after {ANSWER_S_MAX:.0f} s.", "warning")
-                sentence = TOO_SLOW if not answer.reader.text else f" ... {TOO_SLOW}"
+                sentence = f" ... {TOO_SLOW}" if answer.reader.text else TOO_SLOW
                 yield say([text_part(sentence)], finish_reason="STOP", usage=answer.usage, model=self._name)
-                return
+
+    async def _made(
+        self, request: ModelRequest, plan: _Plan, form: JsonObject | None, answer: _Answer
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
+        """The chunks of an answer: calls or a question, decoded choice by choice, or prose."""
+        texts = plan.texts if form is None else plan.texts[-1:]
+        if plan.tools:
+            async with asyncio.timeout_at(on_loop(answer.ends_at)):
+                await self._engine.begin_with(_system_turn(plan.tools, request))
+        decoded = await self._decoded(plan, texts, form, answer)
+        if decoded is not None and (decoded.calls or decoded.missing):
+            for item in self._decided(decoded, answer):
+                yield item
+            return
+        for number, text in enumerate(texts):
+            if number:
+                yield say([text_part("\n")])
+            body = self._body(request, plan, text, form, is_prose=decoded is not None)
+            async for chunk in self._spoken("/v1/completions", body, answer):
+                yield chunk
         for item in self._ended(answer, plan):
             yield item
+
+    def _is_free(self, plan: _Plan, request: ModelRequest, form: JsonObject | None) -> bool:
+        """True if the user has just spoken and the model may answer as it likes."""
+        is_new = bool(request.contents) and starts_exchange(request.contents[-1])
+        return is_new and form is None and self._ask and plan.tool_choice in ("auto", "validated")
 
     async def _decoded(self, plan: _Plan, texts: Sequence[str], form: JsonObject | None, answer: _Answer) -> Decoded | None:
         """The calls of an answer, copied from what was said; None where none can be made or none are wanted."""
@@ -242,7 +257,7 @@ class EmbeddedModel:
         logger.debug("request: %s %s", path, body)
         answer.usage = answer.usage if answer.is_counted else Usage()
         async for event in until(self._engine.stream(path, body), answer.ends_at):
-            if usage := _usage(event):
+            if usage := usage_of(event):
                 answer.usage, answer.is_counted = answer.usage + usage, True
             for choice in event.get("choices", ()):
                 answer.reason = choice.get("finish_reason") or answer.reason
@@ -377,7 +392,7 @@ class EmbeddedModel:
             return
         reader, usage = ChatReader(), None
         async for event in self._engine.stream("/v1/chat/completions", {**body, **chat_body(request)}):
-            usage = _usage(event) or usage
+            usage = usage_of(event) or usage
             for part in reader.feed(event):
                 yield say([part])
         made, finish = reader.close()
@@ -475,18 +490,3 @@ def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _answer_tokens(settings: Mapping[str, Any], room: int, *, usual: int = ANSWER_TOKENS) -> int:
     asked = settings.get("max_output_tokens")
     return max(min(asked if isinstance(asked, int) and asked > 0 else usual, room), 1)
-
-
-def _usage(event: Mapping[str, Any]) -> Usage | None:
-    raw: Any = event.get("usage")
-    if not isinstance(raw, dict):
-        return None
-    counts = cast("dict[str, Any]", raw)
-    prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
-    details = cast("dict[str, Any]", counts.get("prompt_tokens_details") or {})
-    return Usage(
-        input_tokens=prompt_tokens,
-        cached_tokens=int(details.get("cached_tokens") or 0),
-        output_tokens=output_tokens,
-        total_tokens=prompt_tokens + output_tokens,
-    )
