@@ -186,6 +186,8 @@ class Decision:
     """`policy`; `user` when a person or program answered; `mode`, `hook` or `limit` when one of these decided."""
     rule: str = ""
     """The rule that asks, if the verdict is `ask`: an "always" overrides this one and no other."""
+    approver: str = ""
+    """Who answered, if `by` is `user` and several could: the name of a principal of the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

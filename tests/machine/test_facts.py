@@ -74,6 +74,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         args=st.none() | objects,
         reason=text,
         rule=st.none() | rules,
+        by=text,
     ),
     facts.Renamed: st.builds(facts.Renamed, title=text),
     facts.AlwaysRevoked: st.builds(facts.AlwaysRevoked, rule=st.none() | text),

@@ -212,10 +212,10 @@ class CallBatch:
         if call is None:
             return
         if fact.answer == "no":
-            call.decision = Decision(verdict="deny", reason=fact.reason, by="user")
+            call.decision = Decision(verdict="deny", reason=fact.reason, by="user", approver=fact.by)
             self.settle(call, "denied", error=f"The user did not allow this call. {fact.reason}".strip())
             return
-        decision = Decision(verdict="allow", reason=fact.reason, by="user")
+        decision = Decision(verdict="allow", reason=fact.reason, by="user", approver=fact.by)
         if fact.args is None:
             call.decision, call.state = decision, "allowed"
             return

@@ -219,6 +219,8 @@ class ApprovalAnswered(Timestamped):
     reason: str = ""
     rule: SessionRule | None = None
     """The session rule of an `always` answer."""
+    by: str = ""
+    """Who answered, where several can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ class Answered:
     """Arguments to run the call with instead; only with a yes."""
     message: str = ""
     """Why. With a no the model is told of it."""
+    by: str = ""
+    """Who answered, for the audit log; empty: the user of the program."""
 
 
 Approval: TypeAlias = "Literal['yes', 'no', 'always', 'later'] | FunctionCall | Answered"

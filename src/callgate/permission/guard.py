@@ -96,7 +96,7 @@ class Guard:
                 raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
             plain = answer.answer if answer.args is None else replace(call, args=answer.args)
             fact = self.answer(call, plain)
-            return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])))
+            return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])), by=answer.by)
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
                 raise UsageError(
@@ -322,6 +322,8 @@ class CallGuard:
             about["alias"] = definition.name
         if decision is not None:
             about["decision"] = {"verdict": decision.verdict, "by": decision.by, "reason": decision.reason}
+            if decision.approver:
+                about["decision"]["approver"] = decision.approver
         return about
 
     def _own_name(self, call: FunctionCall) -> str:

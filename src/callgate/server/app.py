@@ -16,6 +16,7 @@ from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
+from callgate.server.options import ENDPOINTS
 from callgate.server.security import METHODS, PUBLIC, SecurityMiddleware
 from callgate.server.service import Service
 
@@ -26,6 +27,8 @@ MODULES: tuple[ModuleType, ...] = (
     gemini_clients, openai_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""
+NAMED = {"gemini": gemini_clients, "openai": openai_clients, "ui": ui_stream, "mcp": mcp_clients, "page": page}
+"""Those that can be left out, by the names of `ENDPOINTS`."""
 
 
 class RouteTable:
@@ -76,5 +79,6 @@ def create_app(service: Service) -> Starlette:
         async with service:
             yield
 
-    routes = [route for module in MODULES for route in module.routes(service)]
+    left_out = {NAMED[name] for name in set(ENDPOINTS) - set(service.options.endpoints)}
+    routes = [route for module in MODULES if module not in left_out for route in module.routes(service)]
     return Application(service, routes=routes, lifespan=lifespan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callgate.errors import NewerSessionError, SessionBusyError, UsageError
-from callgate.machine import facts
+from callgate.errors import SessionBusyError, UsageError
 from callgate.permission import Approval
 from callgate.server.body import read_json
 from callgate.server.chat import ANSWER, answer_from
 from callgate.server.edited_args import check_edit
 from callgate.server.errors import HttpError, json_response
+from callgate.server.identity import CURRENT_PRINCIPAL, Principal, check_right
 from callgate.server.openapi import Operation, table
 from callgate.server.remote_answers import answer_at
 from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.views import APPROVAL, approval_json, asked_json
-from callgate.store import SessionInfo
 from callgate.store.listing import session_info
 from callgate.types import CallRecord, FunctionCall, JsonObject
 
@@ -33,9 +31,7 @@ __all__ = ["answer_call", "routes"]
 
 GIVEN: JsonObject = ANSWER["anyOf"][1]
 LOOKED_AT_ONCE = 200
-"""Sessions whose last facts are read at the same time."""
-_NOT_WAITING = (facts.ModelAnswered, facts.Cancelled, facts.ModelFailed, facts.OutputChecked, facts.RunStarted)
-"""Facts after which no call waits: an answer about a call is asked for after it was checked and decided about."""
+"""Sessions that are looked up in one query."""
 TRIES = 5
 START_S = 15.0
 """How long a session may take to go on, with the wait for its lease."""
@@ -43,42 +39,38 @@ START_S = 15.0
 
 async def approvals(service: Service, request: Request) -> Response:
     """The calls that wait for an answer: those of runs that go on, and those of sessions that paused."""
+    principal = CURRENT_PRINCIPAL.get()
+    if principal is not None and not principal.may("approve"):
+        check_right(principal, "chat")
     found: list[JsonObject] = []
-    for run in service.live:
-        found += [await asked_json(service, run.session, held.call, held.reason) for held in run.waiting.values()]
-    live = {run.session for run in service.live}
-    paused = [info for info in await service.store.sessions() if info.id not in live]
-    for start in range(0, len(paused), LOOKED_AT_ONCE):
-        some = paused[start : start + LOOKED_AT_ONCE]
-        for info in (info for info, waits in zip(some, await _may_wait(service, some), strict=True) if waits):
+    live = {run.session: run for run in service.live}
+    paused = [info for info in await service.waiting_sessions.look() if info.id not in live]
+    mine = await _own(service, principal, [*live, *(info.id for info in paused)])
+    for run in live.values():
+        if mine is None or run.session in mine:
+            found += [await asked_json(service, run.session, held.call, held.reason) for held in run.waiting.values()]
+    for info in paused:
+        if mine is None or info.id in mine:
             summary = await service.summary(info)
             found += [await approval_json(service, info.id, record) for record in summary.approvals]
     return json_response({"approvals": found})
 
 
-async def _may_wait(service: Service, infos: Sequence[SessionInfo]) -> list[bool]:
-    """Return of each session whether a call of it may wait, by its last fact alone; one that was read before is known."""
-
-    async def look(info: SessionInfo) -> bool:
-        if service.not_waiting.get(info.id) == info.facts:
-            return False
-        try:
-            last = await service.store.load(info.id, start=info.facts - 1)
-        except NewerSessionError:
-            return False
-        waits = not (len(last) == 1 and isinstance(last[0], _NOT_WAITING))
-        if not waits:
-            service.not_waiting[info.id] = info.facts
-        return waits
-
-    return await asyncio.gather(*map(look, infos))
+async def _own(service: Service, principal: Principal | None, sessions: Sequence[str]) -> set[str] | None:
+    """Return those of the sessions that the client may see; None: all of them."""
+    if principal is None or principal.sees_all:
+        return None
+    own: set[str] = set()
+    for start in range(0, len(sessions), LOOKED_AT_ONCE):
+        own |= await service.principals.owned(list(sessions[start : start + LOOKED_AT_ONCE]), str(principal.owner))
+    return own
 
 
 async def answer(service: Service, request: Request) -> Response:
     """Answers a call that waits; the run goes on, in the background if nobody follows it."""
     body = await read_json(request, GIVEN)
     session, call_id = request.path_params["session"], request.path_params["call_id"]
-    run = await answer_call(service, session, call_id, answer_from(body))
+    run = await answer_call(service, session, call_id, service.signed(answer_from(body)))
     return json_response({"session": session, "call_id": call_id, "answer": body["answer"], "run": run})
 
 
@@ -144,12 +136,14 @@ OPERATIONS = (
         "GET",
         "/api/v1/approvals",
         approvals,
+        right=None,  # Either of two; see there.
         gives={200: {"type": "object", "properties": {"approvals": {"type": "array", "items": APPROVAL}}}},
     ),
     Operation(
         "POST",
         "/api/v1/approvals/{session}/{call_id}",
         answer,
+        right="approve",
         takes=GIVEN,
         gives={
             200: {

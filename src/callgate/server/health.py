@@ -13,8 +13,9 @@ from starlette.routing import Route
 from callgate import __version__
 from callgate.errors import CallgateError
 from callgate.server.errors import json_response
+from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import Operation, table
-from callgate.server.security import AUTHORIZED
+from callgate.server.security import LIVE
 from callgate.server.tools import servers_json
 from callgate.types import JsonObject
 
@@ -92,9 +93,15 @@ async def health(service: Service, request: Request) -> Response:
     return json_response(state, 503 if state["status"] == "down" else 200)
 
 
+async def alive(service: Service, request: Request) -> Response:
+    """The process answers; nothing else is looked at, and any host name will do."""
+    return json_response({"status": "down" if service.stopping else "healthy"})
+
+
 async def brief(service: Service, request: Request) -> Response:
-    """The same; without the token only the status, for probes."""
-    if request.scope.get(AUTHORIZED, True):
+    """The same; without the right to it only the status, for probes."""
+    principal = CURRENT_PRINCIPAL.get()
+    if principal is not None and principal.may("admin"):
         return await health(service, request)
     status = await _brief_status(service)
     return json_response({"status": status}, 503 if status == "down" else 200)
@@ -110,8 +117,9 @@ async def _brief_status(service: Service) -> str:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/v1/health", health, gives={200: HEALTH, 503: HEALTH}),
-    Operation("GET", "/health", brief, gives={200: HEALTH, 503: HEALTH}),
+    Operation("GET", "/api/v1/health", health, gives={200: HEALTH, 503: HEALTH}, right="admin"),
+    Operation("GET", "/health", brief, gives={200: HEALTH, 503: HEALTH}, right=None),
+    Operation("GET", LIVE, alive, gives={200: HEALTH}, right=None),
 )
 
 

@@ -121,14 +121,17 @@ class RequestKeys:
         self._owner = new_owner()
         self._known: OrderedDict[str, _KeyState] = OrderedDict()
 
-    async def run(self, key: str, body: JsonObject, start: Callable[[ClaimedKey], Awaitable[Run]]) -> tuple[Run, bool]:
-        """The run of that key, and whether it was there before.
+    async def run(
+        self, key: str, body: JsonObject, start: Callable[[ClaimedKey], Awaitable[Run]], *, owner: str | None = None
+    ) -> tuple[Run, bool]:
+        """The run of that key, and whether it was there before. With `owner` it is one of the owner's own keys.
 
         Raises:
             HttpError: the key was used with another body, cannot be one, or its run is not known any more.
         """
         if not 0 < len(key) <= KEY_CHARS_MAX:
             raise HttpError(422, "invalid_request", f"Idempotency-Key: use 1 to {KEY_CHARS_MAX} characters")
+        key = key if owner is None else f"{owner}\x1f{key}"  # No header can hold the separator.
         digest = hashlib.sha256(strict_json.dump(dict(sorted(body.items())))).hexdigest()
         known = self._known.get(key)
         if known is None:

@@ -134,7 +134,9 @@ async def _metrics(service: Service, request: Request) -> Response:
     return Response(text_of(service), media_type="text/plain; version=0.0.4")
 
 
-OPERATIONS = (Operation("GET", "/metrics", _metrics, gives={200: {"type": "string"}}, media_type="text/plain"),)
+OPERATIONS = (
+    Operation("GET", "/metrics", _metrics, gives={200: {"type": "string"}}, media_type="text/plain", right="admin"),
+)
 
 
 def routes(service: Service) -> list[Route]:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from callgate import __version__
 from callgate.server.errors import json_response, problem_schema
+from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Right, check_right
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Operation:
     media_type: str = "application/json"
     streams: bool = False
     """True if the answer is, or can be, a stream of events."""
+    right: Right | None = "chat"
+    """The right that it needs; None: none, because it shows nothing of any conversation."""
     fails: tuple[int, ...] = ()
     """Further statuses of errors."""
     problem: JsonObject | None = None
@@ -80,7 +83,9 @@ def table(service: Service, operations: Iterable[Operation]) -> list[Route]:
 
 
 def _route(service: Service, path: str, operations: Sequence[Operation]) -> Route:
-    endpoints = {operation.method: operation.endpoint for operation in operations}
+    endpoints: dict[str, tuple[Endpoint, Right | None]] = {
+        operation.method: (operation.endpoint, operation.right) for operation in operations
+    }
     if "GET" in endpoints and all(operation.media_type != EVENTS_TYPE for operation in operations):
         endpoints["HEAD"] = endpoints["GET"]
     route = TableRoute(path, _Dispatch(service, endpoints), methods=list(endpoints), name=path)
@@ -91,14 +96,23 @@ def _route(service: Service, path: str, operations: Sequence[Operation]) -> Rout
 class _Dispatch:
     """An ASGI application of what can be done at one path. What goes wrong in it is answered by the guard."""
 
-    def __init__(self, service: Service, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(self, service: Service, endpoints: Mapping[str, tuple[Endpoint, Right | None]]) -> None:
         self._service = service
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
-        if endpoint is None:  # HEAD, where a GET never ends.
+        found = self._endpoints.get(scope["method"])
+        if found is None:  # HEAD, where a GET never ends.
             raise HTTPException(405, headers={"Allow": ", ".join(self._endpoints)})
+        endpoint, right = found
+        principal = CURRENT_PRINCIPAL.get()
+        if right is not None and principal is not EVERYTHING:
+            check_right(principal, right)
+            # A session in the path is that of the client, whatever is done with it.
+            parameters = scope["path_params"]
+            session = parameters.get("id") or parameters.get("session")
+            if session is not None:
+                await self._service.check_session(session)
         response = await endpoint(self._service, Request(scope, receive, send))
         await response(scope, receive, send)
 
@@ -184,8 +198,8 @@ async def _docs(service: Service, request: Request) -> Response:
 
 
 OPERATIONS = (
-    Operation("GET", "/openapi.json", _openapi, gives={200: {"type": "object"}}),
-    Operation("GET", "/docs", _docs, gives={200: {"type": "string"}}, media_type="text/html"),
+    Operation("GET", "/openapi.json", _openapi, gives={200: {"type": "object"}}, right=None),
+    Operation("GET", "/docs", _docs, gives={200: {"type": "string"}}, media_type="text/html", right=None),
 )
 
 

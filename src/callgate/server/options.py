@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from callgate.errors import UsageError
+from callgate.server.identity import Identities
 
-__all__ = ["TOKEN_CHARS_MIN", "ServiceOptions"]
+__all__ = ["ENDPOINTS", "TOKEN_CHARS_MIN", "ServiceOptions"]
 
 TOKEN_CHARS_MIN = 16
 """A shorter token could be guessed."""
 MIB = 1024 * 1024
+ENDPOINTS = ("gemini", "openai", "ui", "mcp", "page")
+"""Clients of Gemini, of OpenAI and of the AI SDK, MCP clients, and the page for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,12 @@ class ServiceOptions:
 
     token: str | None = field(default=None, repr=False)
     """Token that clients send as `Authorization: Bearer`; None: everybody who reaches the port may use the service."""
+    identities: Identities | None = field(default=None, repr=False)
+    """Principals with tokens, rights and sessions of their own, such as those of an access file."""
+    models: tuple[str, ...] = ()
+    """Patterns of models that requests may name besides the usual one, such as `gemini:*`; empty: any."""
+    endpoints: tuple[str, ...] = ENDPOINTS
+    """Groups of routes that there are besides the service's own; see `ENDPOINTS`."""
     hosts: tuple[str, ...] = ()
     """Names by which the service may be called besides those of this machine; `*`: any name, which needs a token."""
     origins: tuple[str, ...] = ()
@@ -59,8 +68,10 @@ class ServiceOptions:
         """Check what would open the service to every web page.
 
         Raises:
-            UsageError: any host name is allowed, and there is no token.
+            UsageError: any host name is allowed, and there is no token; or there are no such endpoints.
         """
-        if "*" in self.hosts and self.token is None:
+        if unknown := set(self.endpoints) - set(ENDPOINTS):
+            raise UsageError(f"there are no endpoints {sorted(unknown)[0]!r}; there are {', '.join(ENDPOINTS)}")
+        if "*" in self.hosts and self.token is None and self.identities is None:
             # A web page could reach it by a name that its owner points here.
             raise UsageError("a server that may be called by any name needs a token")

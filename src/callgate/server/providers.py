@@ -45,11 +45,11 @@ class Providers:
         """The name of the provider of the gate's own model."""
         return self._default or str(getattr(gate.model, "provider", "") or "default")
 
-    def open(self, provider: str | None, model: str | None) -> Model:
-        """The model that a request names.
+    def resolve(self, provider: str | None, model: str | None) -> tuple[str, str | None]:
+        """The provider and the model that a request names, apart.
 
         Raises:
-            UsageError: there is no such provider or model, or it cannot be used here.
+            UsageError: there is no such provider.
         """
         if provider is None:
             assert model is not None
@@ -60,6 +60,15 @@ class Providers:
                 provider = self._default if self._default in self.known else provider_of(model)[0]
         if provider not in self.known:
             raise UsageError(f"there is no provider {provider!r}; there are {', '.join(sorted(self.known))}")
+        return provider, model
+
+    def open(self, provider: str | None, model: str | None) -> Model:
+        """The model that a request names.
+
+        Raises:
+            UsageError: there is no such provider or model, or it cannot be used here.
+        """
+        provider, model = self.resolve(provider, model)
         chosen = self.known[provider]
         if chosen.models and model is not None and model not in chosen.models:
             raise UsageError(f"provider {provider!r} has no model {model!r} here; it has {', '.join(chosen.models)}")

@@ -149,7 +149,13 @@ def answer_at(run: Run, call_id: str, approval: Approval) -> bool:
 
 def _written(approval: Approval) -> str:
     answered = approval if isinstance(approval, Answered) else Answered(answer=cast("Any", approval))
-    fields = {"id": os.urandom(8).hex(), "answer": answered.answer, "args": answered.args, "message": answered.message}
+    fields = {
+        "id": os.urandom(8).hex(),
+        "answer": answered.answer,
+        "args": answered.args,
+        "message": answered.message,
+        "by": answered.by,
+    }
     return strict_json.dump(fields).decode()
 
 

@@ -22,6 +22,7 @@ from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
+from callgate.server.identity import Principal
 from callgate.types import Content, FunctionCall, Reply
 
 __all__ = [
@@ -123,6 +124,8 @@ class Run:
     detached = False
     """True if it goes on without anybody."""
     provider = model = ""
+    principal: Principal | None = None
+    """Who asked for it."""
     ended_s: float | None = None
     reply: Reply | None = None
     error: BaseException | None = None

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import logging
 import re
 from collections import Counter
@@ -21,9 +20,12 @@ from typing import Any, cast
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callgate.server.addresses import is_loopback
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError, error_response, problem_of, response_to
+from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal
 from callgate.server.options import ServiceOptions
+from callgate.server.quotas import RequestRates
 
 __all__ = ["AUTHORIZED", "SecurityMiddleware", "is_loopback"]
 
@@ -34,7 +36,11 @@ _HEADER: Callable[[Any], Header] = cast("Any", tuple)
 logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
-PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health"}), ("/static/",))
+LIVE = "/livez"
+"""Costs nothing, shows nothing, and answers probes that know only an address."""
+PROBES = frozenset({LIVE, "/health"})
+"""Paths that answer for any host: without the token they show one word, and a web page learns nothing by it."""
+PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}), ("/static/",))
 """Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
@@ -77,7 +83,7 @@ PREFLIGHT = {
 class Head:
     """The head of a request, as far as it is checked here."""
 
-    __slots__ = ("_headers", "_named", "_repeated", "has_fit_body", "method", "origin", "path", "scheme", "size")
+    __slots__ = ("_headers", "_named", "_repeated", "has_fit_body", "is_probe", "method", "origin", "path", "scheme", "size")
 
     def __init__(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> None:
         self.method = method
@@ -86,6 +92,8 @@ class Head:
         self.origin: str | None = None
         """The page of another origin that sent it, if that is allowed by name."""
         self.has_fit_body = False
+        self.is_probe = False
+        """True if it called the service by a name that only probes may use, and is shown what strangers are."""
         self.size = target_bytes + sum(len(name) + len(value) + 4 for name, value in headers)
         """In bytes, more or less."""
         self._headers = headers
@@ -131,6 +139,7 @@ class SecurityMiddleware:
         self._is_any_host = "*" in options.hosts
         self._origins = frozenset(origin.lower() for origin in options.origins)
         self._token = _digest(options.token) if options.token else None
+        self._rates = RequestRates()
         # The checks of a head have the same outcome each time that it comes, and most come often.
         self._known_head = lru_cache(HEADS_MAX)(self._checked)
 
@@ -148,8 +157,7 @@ class SecurityMiddleware:
             if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
                 await _preflight(head.origin, send)
                 return
-            if self._token is not None:
-                scope[AUTHORIZED] = self._is_authorized(head, self._token)
+            await self._identify(head, scope)
             if not head.has_fit_body:
                 self._check_body(head)
         except HttpError as error:
@@ -202,7 +210,10 @@ class SecurityMiddleware:
     def _check_host(self, head: Head) -> str:
         hosts = head.all(b"host")
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if found is None or not (self._is_any_host or found[1].lower() in self._hosts):
+        if found is not None and not self._is_any_host and found[1].lower() not in self._hosts:
+            head.is_probe = head.path in PROBES and head.method in ("GET", "HEAD")
+        is_known = found is not None and (head.is_probe or self._is_any_host or found[1].lower() in self._hosts)
+        if not is_known:
             named = ", ".join(map(repr, hosts))[:100] or "none"
             raise HttpError(
                 421, "wrong_host", f"This service does not answer for the host {named}; --allow-host adds a name."
@@ -220,14 +231,40 @@ class SecurityMiddleware:
             raise HttpError(403, "cross_site", "Other web sites may not use this service.")
         return None
 
-    def _is_authorized(self, head: Head, token: bytes) -> bool:
-        """Refuse requests that need a token and have none; True if the token was there."""
-        authorized = any(hmac.compare_digest(_digest(given), token) for given in _given_tokens(head))
-        if not authorized and head.path not in self._public and not head.path.startswith(self._public_folders):
+    async def _identify(self, head: Head, scope: Scope) -> None:
+        """Note who sent a request.
+
+        Raises:
+            HttpError: that is not known and has to be, or it has sent too many.
+        """
+        if head.is_probe:
+            scope[AUTHORIZED] = False
+            CURRENT_PRINCIPAL.set(None)
+        elif self._token is None and self.options.identities is None:
+            CURRENT_PRINCIPAL.set(EVERYTHING)
+        else:
+            principal = await self._principal(head)
+            scope[AUTHORIZED] = principal is not None
+            CURRENT_PRINCIPAL.set(principal)
+            if principal is not None:
+                self._rates.take(principal)
+
+    async def _principal(self, head: Head) -> Principal | None:
+        """Return who sent a request; None if that is not known, and it needs no token.
+
+        Raises:
+            HttpError: it needs one.
+        """
+        for given in _given_tokens(head):
+            if self._token is not None and hmac.compare_digest(_digest(given), self._token):
+                return EVERYTHING
+            if self.options.identities is not None and (found := await self.options.identities.principal(given)):
+                return found
+        if head.path not in self._public and not head.path.startswith(self._public_folders):
             raise HttpError(
                 401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
             )
-        return authorized
+        return None
 
     def _check_body(self, head: Head) -> None:
         length = head.one(b"content-length")
@@ -243,15 +280,6 @@ class SecurityMiddleware:
         if head.one(b"content-encoding") not in (None, "identity"):
             raise HttpError(415, "unsupported_media_type", "Send the body as it is: no Content-Encoding.")
         head.has_fit_body = True
-
-
-def is_loopback(host: str) -> bool:
-    """True if no other machine can reach the name or address."""
-    name = host.strip("[]").lower().rstrip(".")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def _check_framing(head: Head) -> None:

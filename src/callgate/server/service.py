@@ -11,36 +11,40 @@ import contextlib
 import functools
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from callgate.content.prompt import Prompt
-from callgate.errors import ModelError, NewerSessionError, SessionBusyError
+from callgate.errors import ModelError, NewerSessionError, SessionBusyError, UsageError
 from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
-from callgate.permission import Approval
+from callgate.permission import Answered, Approval
 from callgate.run.gate import Gate
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.run_request import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
+from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal, allows_model, check_right
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
+from callgate.server.quotas import check_usage, period, used_by
 from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.retention import Sweeper
 from callgate.server.runs import CURRENT, PendingApproval, Run
+from callgate.server.waiting_sessions import WaitingSessions
 from callgate.sessions import SessionState, State, Undo, state_from_facts
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
 from callgate.store.listing import read_facts
+from callgate.store.principals import Principals, keeps_principals
 from callgate.store.protocol import check_id
 from callgate.store.sql import SqlStore
-from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, ToolChoice, ToolDefinition
+from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, ToolChoice, ToolDefinition, Usage
 
 __all__ = ["Ask", "Service"]
 
@@ -84,6 +88,10 @@ class Ask:
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
     """True if the run goes on when nobody listens."""
+
+
+def _not_yours(session: str) -> HttpError:
+    return HttpError(404, "no_such_session", f"there is no session {session!r}")
 
 
 def _stopping(message: str) -> HttpError:
@@ -147,17 +155,22 @@ class Service:
         self.remote_answers = RemoteAnswers(
             self.store, live=lambda: self.live, run_of=self.run_of, approvals=self._approvals
         )
-        self.not_waiting: dict[str, int] = {}
-        """Sessions in which no call waits, with how many facts they had when that was seen."""
         self.sweeper = Sweeper(
             self.store, self.options, is_live=lambda session: session in self._of_session, forget=self.forget
         )
+        self.waiting_sessions = WaitingSessions(self.store)
+        self.passing_of: Counter[str] = Counter()
+        """Principal -> its requests that are passed on to a model just now."""
+        self._noting: set[asyncio.Future[None]] = set()
+        """What was used, on its way to the store."""
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
         """Context managers that are entered when the service starts and left when it ends."""
         self.leaving = asyncio.Event()
         """Set when the service begins to stop."""
+        if self.options.identities is not None and not keeps_principals(self.store):
+            raise UsageError("this store does not know whose sessions are whose, which an access file needs")
         if gate.approve is None:
             gate.approve = self.ask_client
 
@@ -180,6 +193,8 @@ class Service:
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
         await self.remote_answers.stop()
+        if self._noting:
+            await asyncio.wait(self._noting)
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.wait({self._warming})
@@ -216,6 +231,83 @@ class Service:
 
     # Running --------------------------------------------------------------------------------------------------------------
 
+    async def check_session(self, session: str) -> None:
+        """Refuse a session that is not the client's.
+
+        Raises:
+            HttpError: it is not, or there is none.
+        """
+        principal = CURRENT_PRINCIPAL.get()
+        if principal is None or principal.sees_all:
+            return
+        check_id(session)
+        if await self.principals.principal_of(session) != principal.owner:
+            raise _not_yours(session)
+
+    async def same_principal(self, session: str, target: str) -> None:
+        """Give a new session to the principal that another one belongs to."""
+        if keeps_principals(self.store) and (owner := await self.principals.principal_of(session)) is not None:
+            await self.principals.assign(target, owner)
+
+    async def _admit_principal(self, session: str, answers: Mapping[str, Approval]) -> Principal | None:
+        """See whether the client may begin a run in a session, which becomes its own if it is new.
+
+        Raises:
+            HttpError: it may not, or has used up its quota.
+        """
+        principal = CURRENT_PRINCIPAL.get()
+        if principal is None or principal is EVERYTHING:
+            return None
+        check_right(principal, "approve" if answers else "chat")
+        await self._check_quota(principal)
+        if principal.owner is not None:
+            owner = await self.principals.assign(session, principal.owner)
+            if owner != principal.owner and not principal.sees_all:
+                raise _not_yours(session)
+        return principal
+
+    async def admit_passing(self) -> None:
+        """See whether the client may have something more passed on to a model.
+
+        Raises:
+            HttpError: it has used up its quota.
+        """
+        principal = CURRENT_PRINCIPAL.get()
+        if principal is not None and principal is not EVERYTHING:
+            await self._check_quota(principal)
+
+    async def _check_quota(self, principal: Principal) -> None:
+        limit = principal.quota.runs
+        if limit is not None and self.runs_of(principal) >= limit:
+            message = f"{principal.name!r} has {limit} runs already, which is as many as it may have at a time"
+            raise HttpError(429, "too_many_runs", message, headers={"Retry-After": "1"})
+        await check_usage(self.principals, principal)
+
+    @staticmethod
+    def signed(approval: Approval) -> Approval:
+        """The answer with the name of the client that gives it, for the audit log."""
+        principal = CURRENT_PRINCIPAL.get()
+        if principal is None or not (isinstance(approval, Answered) or approval in ("yes", "no", "always")):
+            return approval
+        answered = approval if isinstance(approval, Answered) else Answered(answer=cast("Any", approval))
+        return replace(answered, by=principal.name)
+
+    def runs_of(self, principal: Principal) -> int:
+        """How many runs a principal has here at the moment, with what is passed on to a model."""
+        runs = sum(run.principal is not None and run.principal.name == principal.name for run in self._live.values())
+        return runs + self.passing_of[principal.name]
+
+    @property
+    def principals(self) -> Principals:
+        """The store as the keeper of whose sessions are whose.
+
+        Raises:
+            HttpError: it is none.
+        """
+        if not keeps_principals(self.store):
+            raise HttpError(503, "store_unavailable", "this store does not know whose sessions are whose")
+        return self.store
+
     async def start(self, ask: Ask, keyed: ClaimedKey | None = None) -> Run:
         """Begins a run; one with a key, if the request holds the claim on one.
 
@@ -225,9 +317,12 @@ class Service:
             UsageError: the model or the session cannot be used.
         """
         self.admit()
+        if ask.answers:
+            ask = replace(ask, answers={call_id: self.signed(answer) for call_id, answer in ask.answers.items()})
         if ask.session:
             check_id(ask.session)
         session = ask.session or (keyed.claim.session if keyed else new_session_id())
+        principal = await self._admit_principal(session, ask.answers)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
@@ -246,6 +341,7 @@ class Service:
             linger_s=self.options.linger_s,
         )
         run.outcomes = dict.fromkeys(ask.answers, "answered")
+        run.principal = principal
         run.detached = ask.detached
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
@@ -302,6 +398,8 @@ class Service:
         self.metrics.run_ended(run)
         if run.reply is not None or isinstance(run.error, ModelError):
             self.model_trouble = str(run.error) if run.error is not None else None
+        if run.principal is not None and run.principal.quota.is_metered and run.reply is not None:
+            self.note_usage(run.principal, run.reply.usage, run.reply.cost)
         if run.problem is not None and run.problem.code == 500:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
         if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
@@ -313,6 +411,19 @@ class Service:
             oldest = self._over.popleft()
             self._over_bytes -= oldest.size
             self._forget(oldest)
+
+    def note_usage(self, principal: Principal, usage: Usage, cost: float | None) -> None:
+        """Keep what a principal has used, while the service goes on."""
+        task = asyncio.ensure_future(
+            self.principals.add_usage(principal.owner or principal.name, period(), used_by(usage, cost))
+        )
+        self._noting.add(task)
+        task.add_done_callback(self._noted)
+
+    def _noted(self, task: asyncio.Future[None]) -> None:
+        self._noting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("what a principal has used could not be kept: %s", error)
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
@@ -341,6 +452,8 @@ class Service:
         """
         if provider is None and model is None and (mode is None or mode == self.gate.mode):
             return self.gate
+        if (provider, model) != (None, None):
+            self.check_model(provider, model)
         key = (provider, model, mode)
         if key in self._gates:
             self._gates.move_to_end(key)
@@ -354,6 +467,23 @@ class Service:
         if len(named_keys) > GATES_MAX:
             await self._gates.pop(named_keys[0]).__aexit__(None, None, None)
         return gate
+
+    def check_model(self, provider: str | None, model: str | None) -> None:
+        """Refuse a model that the service or the client's principal may not use.
+
+        Raises:
+            UsageError: there is no such provider, or the model is not allowed.
+        """
+        chosen, name = self.providers.resolve(provider, model)
+        name = name or self.providers.known[chosen].default
+        if not self.allows_model(chosen, name):
+            raise UsageError(f"the model '{chosen}:{name or ''}' may not be used here")
+
+    def allows_model(self, provider: str, model: str | None) -> bool:
+        """Return whether the service and the client's principal may use a model."""
+        principal = CURRENT_PRINCIPAL.get()
+        lists = [self.options.models, principal.models if principal is not None else ()]
+        return all(allows_model(patterns, provider, model) for patterns in lists if patterns)
 
     # Sessions -------------------------------------------------------------------------------------------------------------
 

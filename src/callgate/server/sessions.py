@@ -22,6 +22,7 @@ from callgate.machine.facts import Fact, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.server.body import int_of, read_json
 from callgate.server.errors import HttpError, code_of, json_response
+from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
@@ -128,7 +129,9 @@ async def listed(service: Service, request: Request) -> Response:
     cursor = request.query_params.get("cursor")
     before = None if cursor is None else _read_cursor(cursor)
     matches = partial(_matches, query) if query else None
-    found = await session_page(service.store, limit=limit + 1, before=before, matches=matches)
+    principal = CURRENT_PRINCIPAL.get()
+    whose = None if principal is None or principal.sees_all else principal.owner
+    found = await session_page(service.store, limit=limit + 1, before=before, matches=matches, principal=whose)
     page = found[:limit]
     rows = [await _row(service, info) for info in page]
     return json_response({"sessions": rows, "next": _cursor(page[-1]) if len(found) > limit else None})
@@ -298,6 +301,7 @@ async def forked(service: Service, request: Request) -> Response:
     await service.facts(session)
     target = f"chat-{uuid.uuid4().hex[:12]}"
     exchange = body.get("after") or body.get("before")
+    await service.same_principal(session, target)
     await whole.fork(service.store, session, target, exchange=exchange, before="before" in body)
     return json_response({"session": target}, 201)
 

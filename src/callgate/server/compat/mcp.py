@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from callgate.server.errors import HttpError
+from callgate.server.identity import CURRENT_PRINCIPAL, check_right
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 PATH = "/mcp"
+SESSIONS_MAX = 10_000
+"""MCP sessions whose principals are remembered; there are fewer at a time."""
 NOBODY = (
     "This client has no way to ask the user (elicitation), so the call is refused: use one that has, or let the service's "
     "policy allow it."
@@ -40,10 +47,27 @@ class UntilStop:
     def __init__(self, app: ASGIApp, leaving: asyncio.Event) -> None:
         self._app = app
         self._leaving = leaving
+        self._owners: OrderedDict[bytes, str | None] = OrderedDict()
+        """MCP session -> whose it is."""
+
+    def _remember(self, headers: Iterable[tuple[bytes, bytes]], whose: str | None) -> None:
+        for name, value in headers:
+            if name.lower() == b"mcp-session-id":
+                self._owners.setdefault(value, whose)
+                while len(self._owners) > SESSIONS_MAX:
+                    self._owners.popitem(last=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         is_read = False
+        principal = CURRENT_PRINCIPAL.get()
+        check_right(principal, "chat")
+        # Its clients are asked about their own calls, so that who may not approve any could approve these.
+        check_right(principal, "approve")
+        session = next((value for name, value in scope["headers"] if name == b"mcp-session-id"), None)
+        whose = None if principal is None else principal.owner
+        if session is not None and self._owners.get(session, whose) != whose:
+            raise HttpError(404, "no_such_session", "there is no such MCP session")
 
         async def receiving() -> Message:
             nonlocal is_read
@@ -66,6 +90,8 @@ class UntilStop:
         async def sending(message: Message) -> None:
             nonlocal is_open
             is_open = message["type"] == "http.response.start" or bool(message.get("more_body", False))
+            if message["type"] == "http.response.start":
+                self._remember(message["headers"], whose)
             await send(message)
 
         await self._app(scope, receiving, sending)

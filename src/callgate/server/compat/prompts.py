@@ -33,6 +33,7 @@ from callgate.models import ModelRequest, answering, known_settings
 from callgate.run.gate import Gate, guard_of
 from callgate.server.body import off_loop
 from callgate.server.errors import HttpError
+from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
 from callgate.types import CallRecord, Content, JsonObject, Reply, ToolChoice, ToolDefinition
@@ -118,6 +119,7 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
         service.admit()
+        await service.admit_passing()
         request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
         chunks = _passed(service, gate, request, declaration)
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
@@ -142,7 +144,7 @@ def model_names(service: Service) -> list[str]:
     for provider in service.providers.known.values():
         if provider.why_not() is None:
             listed = provider.models or ((provider.default,) if provider.default else ())
-            names += [f"{provider.name}:{name}" for name in listed]
+            names += [f"{provider.name}:{name}" for name in listed if service.allows_model(provider.name, name)]
     return list(dict.fromkeys(names))
 
 
@@ -300,7 +302,10 @@ async def _passed(
     """The model's answer as it comes, under the client's own names for its tools."""
     collector = Collector()
     budget = guard_of(gate).model
+    principal = CURRENT_PRINCIPAL.get()
+    name = principal.name if principal is not None else ""
     service.passing += 1
+    service.passing_of[name] += 1
     try:
         await asyncio.sleep(budget.book())
         async with answering(gate.model, request) as items:
@@ -313,6 +318,8 @@ async def _passed(
         usage = collector.close().usage
         budget.used(usage.total_tokens)
         service.metrics.passed_on(usage)
+        if principal is not None and principal.quota.is_metered:
+            service.note_usage(principal, usage, None)
         service.model_trouble = None
     except BaseException as error:
         budget.failed(error)
@@ -323,6 +330,7 @@ async def _passed(
         raise
     finally:
         service.passing -= 1
+        service.passing_of[name] -= 1
 
 
 def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:

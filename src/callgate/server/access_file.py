@@ -1,0 +1,187 @@
+"""The access file: named tokens and an identity provider in TOML, read again when it changes.
+
+Only hashes of tokens are in it. A file that became invalid is reported, and what it said before still holds; a file that is
+gone lets nobody in.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+import os
+import re
+import secrets
+import stat
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callgate.errors import UsageError
+from callgate.server.identity import Principal, Quota, rights_of
+from callgate.server.oidc import Oidc, oidc_of
+
+__all__ = ["AccessFile", "new_token", "token_hash"]
+
+logger = logging.getLogger("callgate.server")
+
+LOOK_S = 0.5
+"""How often the file is looked at, at most."""
+NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_QUOTAS = {"requests_per_minute": int, "runs": int, "tokens_per_day": int, "cost_per_day": (int, float)}
+_KEYS = frozenset({"sha256", "rights", "owner", "models", "expires", *_QUOTAS})
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    principal: Principal
+    expires: datetime.datetime | None
+
+
+def token_hash(token: str) -> str:
+    """Return the hash by which a token is kept. Tokens are random, so that nothing slower is needed."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def new_token() -> tuple[str, str]:
+    """Return a new token and its hash."""
+    token = f"cg_{secrets.token_urlsafe(24)}"
+    return token, token_hash(token)
+
+
+class AccessFile:
+    """Principals of an access file.
+
+    Raises:
+        UsageError: the file cannot be read, others could change it, or it is invalid.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._named: dict[str, _Named] = {}
+        self._oidc: Oidc | None = None
+        self._looked_s = time.monotonic()
+        self._seen = self._stamp()
+        self._read()
+
+    async def principal(self, token: str) -> Principal | None:
+        """Return the principal that a token stands for; None if there is none."""
+        self._look()
+        found = self._named.get(token_hash(token))
+        if found is not None:
+            is_over = found.expires is not None and found.expires <= datetime.datetime.now(datetime.UTC)
+            return None if is_over else found.principal
+        return await self._oidc.principal(token) if self._oidc is not None else None
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._looked_s + LOOK_S:
+            return
+        self._looked_s = now
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        if stamp is None:
+            logger.error("the access file %s is gone: nobody is let in", self.path)
+            self._named, self._oidc = {}, None
+            return
+        try:
+            self._read()
+            logger.info("the access file %s was read again: %d tokens", self.path, len(self._named))
+        except UsageError as error:
+            logger.warning("the access file was not read again, and holds as it was: %s", error)
+
+    def _read(self) -> None:
+        table = _parsed(self.path)
+        unknown = set(table) - {"tokens", "oidc"}
+        if unknown:
+            raise UsageError(f"{self.path}: there is no table {sorted(unknown)[0]!r}; there are [tokens.NAME] and [oidc]")
+        named: dict[str, _Named] = {}
+        tokens = table.get("tokens", {})
+        if not isinstance(tokens, dict):
+            raise UsageError(f"{self.path}: write tokens as [tokens.NAME]")
+        for name, fields in cast("dict[str, Any]", tokens).items():
+            digest, entry = _entry(name, fields, f"{self.path}: [tokens.{name}]")
+            if digest in named:
+                raise UsageError(f"{self.path}: {name!r} and {named[digest].principal.name!r} have the same token")
+            named[digest] = entry
+        oidc = table.get("oidc")
+        self._oidc = None if oidc is None else oidc_of(oidc, f"{self.path}: [oidc]", self._oidc)
+        self._named = named
+
+
+def _parsed(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o022:
+                raise UsageError(f"{path} can be changed by others: chmod 600 {path}")
+            return tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the access file {path} cannot be read: {error}") from error
+
+
+def _entry(name: str, fields: object, where: str) -> tuple[str, _Named]:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{where}: a name has letters, digits and any of . _ @ + -")
+    if not isinstance(fields, dict):
+        raise UsageError(f"{where}: write it as a table")
+    given = cast("dict[str, Any]", fields)
+    if unknown := sorted(set(given) - _KEYS):
+        raise UsageError(f"{where}: there is no key {unknown[0]!r}; there are {', '.join(sorted(_KEYS))}")
+    digest, owner, models, expires = (given.get(key) for key in ("sha256", "owner", "models", "expires"))
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+        raise UsageError(f"{where}: sha256 must be 64 hexadecimal digits, as `callgate token new` prints them")
+    if owner is not None and not (isinstance(owner, str) and NAME.fullmatch(owner)):
+        raise UsageError(f"{where}: owner must be a name of letters, digits and any of . _ @ + -")
+    if expires is not None and not isinstance(expires, datetime.date):
+        raise UsageError(f"{where}: expires must be a date, such as 2027-01-31")
+    principal = Principal(
+        name=name,
+        owner=owner or name,
+        rights=rights_of(given.get("rights", ["chat"]), where),
+        quota=quota_of(given, where),
+        models=patterns_of(models, where),
+    )
+    return digest, _Named(principal, _moment(expires))
+
+
+def _moment(day: datetime.date | None) -> datetime.datetime | None:
+    if day is None or isinstance(day, datetime.datetime):
+        return day if day is None or day.tzinfo is not None else day.replace(tzinfo=datetime.UTC)
+    return datetime.datetime.combine(day, datetime.time(), datetime.UTC)
+
+
+def quota_of(fields: Mapping[str, Any], where: str) -> Quota:
+    """Read limits.
+
+    Raises:
+        UsageError: one of them is no number.
+    """
+    for key, kind in _QUOTAS.items():
+        value = fields.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or value < 0):
+            raise UsageError(f"{where}: {key} must be a number, 0 or more")
+    return Quota(**{key: fields[key] for key in _QUOTAS if key in fields})
+
+
+def patterns_of(value: object, where: str) -> tuple[str, ...]:
+    """Read patterns of models.
+
+    Raises:
+        UsageError: they are not a list of texts.
+    """
+    given = cast("list[object]", value if value is not None else [])
+    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"{where}: models must be a list of names or patterns, such as 'gemini:*'")
+    return tuple(cast("list[str]", given))

@@ -1,0 +1,350 @@
+"""Who may do what: named tokens, rights, owners and quotas, and every route tried with every wrong identity."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate import Gate, Policy, ScriptedModel, tool
+from callgate.errors import UsageError
+from callgate.server import Service, ServiceOptions
+from callgate.server.access_file import AccessFile, new_token, token_hash
+from callgate.server.app import create_app
+from callgate.server.openapi import TableRoute
+from callgate.testing import answer, call
+
+from .conftest import Site, serving
+
+TOKENS = {
+    name: f"cg_{name}-0123456789abcdef"
+    for name in ("alice", "alice-phone", "bob", "bob-reader", "root", "expired", "metered")
+}
+FILE = """
+[tokens.alice]
+sha256 = "{alice}"
+rights = ["chat"]
+
+[tokens.alice-phone]
+sha256 = "{alice-phone}"
+rights = ["approve"]
+owner = "alice"
+
+[tokens.bob]
+sha256 = "{bob}"
+rights = ["chat", "approve"]
+models = ["demo:*"]
+
+[tokens.root]
+sha256 = "{root}"
+rights = ["admin"]
+
+[tokens.expired]
+sha256 = "{expired}"
+rights = ["admin"]
+expires = 2020-01-01
+
+[tokens.metered]
+sha256 = "{metered}"
+rights = ["chat"]
+tokens_per_day = 10
+runs = 1
+"""
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> AccessFile:
+    path = tmp_path / "access.toml"
+    path.write_text(FILE.format(**{name: token_hash(token) for name, token in TOKENS.items()}))
+    path.chmod(0o600)
+    return AccessFile(path)
+
+
+@pytest.fixture
+def serve(access: AccessFile, tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    @tool
+    def pay(amount: int) -> str:
+        """Pays."""
+        return f"paid {amount}"
+
+    with contextlib.ExitStack() as stack:
+
+        def start(*script: Any, **options: Any) -> Site:
+            gate = Gate(
+                ScriptedModel(script or [answer("Hello.")] * 1000),
+                [pay],
+                policy=Policy(default="ask"),
+                audit=str(tmp_path / "audit.jsonl"),
+                store=str(tmp_path / "sessions.db"),
+            )
+            service = Service(gate, options=ServiceOptions(identities=access, stop_s=2.0, **options))
+            return stack.enter_context(serving(service))
+
+        yield start
+
+
+def by(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+# Every route ---------------------------------------------------------------------------------------------------------------
+
+OPEN = {"/", "/docs", "/openapi.json", "/health", "/livez"}
+EXAMPLES = {
+    "/api/v1/chat": {"prompt": "x", "session": "alices"},
+    "/api/v1/ui/chat": {"id": "x", "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "x"}]}]},
+    "/v1/chat/completions": {"model": "callgate", "messages": [{"role": "user", "content": "x"}]},
+}
+
+
+def operations(site: Site) -> list[tuple[str, str]]:
+    routes = [route for route in create_app(site.service).routes if isinstance(route, TableRoute)]
+    found = [(operation.method, route.path) for route in routes for operation in route.operations]
+    return [(method, re.sub(r"{(model)(:path)?}", "callgate", path)) for method, path in found] + [("POST", "/mcp")]
+
+
+def test_no_route_but_the_public_ones_answers_strangers_and_expired_tokens(serve) -> None:
+    site = serve()
+    tried = 0
+    for method, path in operations(site):
+        path = path.replace("{id}", "alices").replace("{session}", "alices").replace("{call_id}", "c")
+        if path in OPEN or path.startswith("/static"):
+            continue
+        body = EXAMPLES.get(path, {}) if method in ("POST", "PATCH") else None
+        for wrong in (
+            {},
+            by("expired"),
+            {"Authorization": "Bearer cg_none-0123456789abcdef"},
+            {"Authorization": "Basic YTpi"},
+        ):
+            given = site.request(method, path, body, **wrong)
+            assert given.status == 401, (method, path, wrong, given.body)
+            tried += 1
+    assert tried > 80
+
+
+def test_sessions_of_others_do_not_exist_for_any_route(serve) -> None:
+    site = serve(call("pay", amount=5), "Over.", *[answer("Hello.")] * 100)
+    (waiting,) = site.chat({"prompt": "Pay.", "session": "alices"}, **by("alice")).json["approvals"]
+    tried = 0
+    for method, path in operations(site):
+        if "{id}" not in path and "{session}" not in path:
+            continue
+        path = path.replace("{id}", "alices").replace("{session}", "alices").replace("{call_id}", waiting["call_id"])
+        body = {"PATCH": {"title": "mine"}, "POST": {"answer": "yes"} if "approvals" in path else {}}.get(method)
+        given = site.request(method, path, body, **by("bob"))
+        assert given.error == (404, "no_such_session"), (method, path, given.body)
+        tried += 1
+    assert tried >= 9
+    # Routes that name a session elsewhere than in the path.
+    session = {"Callgate-Session": "alices"}
+    completion = EXAMPLES["/v1/chat/completions"]
+    for path, body, more in (
+        ("/api/v1/chat", {"prompt": "x", "session": "alices"}, {}),
+        ("/api/v1/chat", {"session": "alices"}, {}),
+        ("/api/v1/chat", {"session": "alices", "answers": {waiting["call_id"]: "yes"}}, {}),
+        ("/api/v1/chat", {"prompt": "x", "session": "alices"}, {"Idempotency-Key": "k"}),
+        ("/v1/chat/completions", completion, session),
+        ("/v1beta/models/callgate:generateContent", {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}, session),
+    ):
+        given = site.post(path, body, **by("bob"), **more)
+        assert given.status == 404, (path, given.status, given.body)
+    assert site.get("/api/v1/sessions", **by("bob")).json["sessions"] == []
+    assert site.get("/api/v1/approvals", **by("bob")).json["approvals"] == []
+    # Nothing of it has touched the session: its owner still finds it as it was.
+    assert [one["id"] for one in site.get("/api/v1/sessions", **by("alice")).json["sessions"]] == ["alices"]
+    assert len(site.get("/api/v1/approvals", **by("alice")).json["approvals"]) == 1
+    assert site.get("/api/v1/sessions/alices", **by("alice")).json["state"] == "waiting"
+
+
+def test_front_ends_of_others_do_not_reach_a_chat(serve) -> None:
+    site = serve()
+    body = EXAMPLES["/api/v1/ui/chat"]
+    assert site.post("/api/v1/ui/chat", body, **by("alice")).status == 200
+    assert site.post("/api/v1/ui/chat", body, **by("bob")).status == 404
+
+
+def test_keys_and_streams_belong_to_their_owner(serve) -> None:
+    site = serve()
+    first = site.chat({"prompt": "x"}, **by("alice"), Idempotency_Key="k")
+    again = site.chat({"prompt": "x"}, **by("alice"), Idempotency_Key="k")
+    other = site.chat({"prompt": "x"}, **by("bob"), Idempotency_Key="k")
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.json["session"] == first.json["session"] != other.json["session"]
+    assert "idempotent-replayed" not in other.headers
+    run = first.headers["callgate-run"]
+    path = f"/api/v1/sessions/{first.json['session']}/events?after={run}:0"
+    assert site.get(path, **by("bob")).error == (404, "no_such_session")
+    assert site.get(path.replace(first.json["session"], other.json["session"]), **by("bob")).error[0] == 410
+    assert site.get(path, **by("alice")).status == 200
+
+
+# Rights --------------------------------------------------------------------------------------------------------------------
+
+
+def test_who_may_chat_may_not_approve_and_the_other_way_round(serve, tmp_path) -> None:
+    site = serve(call("pay", amount=5), "Over.")
+    (waiting,) = site.chat({"prompt": "Pay.", "session": "s"}, **by("alice")).json["approvals"]
+    path = f"/api/v1/approvals/s/{waiting['call_id']}"
+    assert site.post(path, {"answer": "yes"}, **by("alice")).error == (403, "forbidden")
+    answers = {"session": "s", "answers": {waiting["call_id"]: "yes"}}
+    assert site.chat(answers, **by("alice")).error == (403, "forbidden")
+    assert site.post("/mcp", {}, **by("alice")).error == (403, "forbidden")
+    assert site.chat({"prompt": "x"}, **by("alice-phone")).error == (403, "forbidden")
+    assert len(site.get("/api/v1/approvals", **by("alice-phone")).json["approvals"]) == 1
+    assert site.post(path, {"answer": "yes"}, **by("alice-phone")).status == 200
+    site.until(lambda: not site.service.live)
+    records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    decisions = [found for record in records if (found := _find(record, "decision"))]
+    assert {(one["verdict"], one["by"], one["approver"]) for one in decisions} == {("allow", "user", "alice-phone")}
+
+
+def _find(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return value[key] if key in value else next((found for one in value.values() if (found := _find(one, key))), None)
+    return None
+
+
+def test_operators_alone_see_metrics_health_and_the_sessions_of_all(serve) -> None:
+    site = serve()
+    site.chat({"prompt": "x", "session": "s"}, **by("alice"))
+    for path in ("/metrics", "/api/v1/health"):
+        assert site.get(path, **by("bob")).error == (403, "forbidden")
+        assert site.get(path, **by("root")).status == 200
+    assert site.get("/health", **by("bob")).json == {"status": "healthy"}
+    assert [one["id"] for one in site.get("/api/v1/sessions", **by("root")).json["sessions"]] == ["s"]
+    assert site.get("/api/v1/sessions/s", **by("root")).status == 200
+
+
+def test_a_fork_belongs_to_the_owner_of_its_origin(serve) -> None:
+    site = serve()
+    site.chat({"prompt": "x", "session": "s"}, **by("alice"))
+    fork = site.post("/api/v1/sessions/s/fork", {}, **by("root")).json["session"]
+    assert site.get(f"/api/v1/sessions/{fork}", **by("alice")).status == 200
+    assert site.get(f"/api/v1/sessions/{fork}", **by("bob")).status == 404
+
+
+# Limits --------------------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_of_the_day_run_out(serve) -> None:
+    counted = answer("Hello.", usage={"promptTokenCount": 8, "candidatesTokenCount": 4, "totalTokenCount": 12})
+    site = serve(counted, counted)
+    assert site.chat({"prompt": "x"}, **by("metered")).status == 200
+    site.until(lambda: not site.service._noting)
+    used = site.chat({"prompt": "x"}, **by("metered"))
+    assert used.error == (429, "quota_exceeded")
+    assert int(used.headers["retry-after"]) > 0
+
+
+def test_requests_per_minute_run_out(serve, access) -> None:
+    limited = FILE.format(**{name: token_hash(token) for name, token in TOKENS.items()})
+    limited = limited.replace('owner = "alice"', 'owner = "alice"\nrequests_per_minute = 3')
+    Path(access.path).write_text(limited)
+    _reread(access)
+    site = serve()
+    statuses = [site.get("/api/v1/approvals", **by("alice-phone")).status for _ in range(5)]
+    assert statuses == [200, 200, 200, 429, 429]
+    assert site.get("/api/v1/approvals", **by("alice")).status == 200
+
+
+def test_models_are_limited_by_name_for_the_service_and_for_a_token(serve) -> None:
+    site = serve(models=("demo:*", "openai:small"))
+    assert site.chat({"prompt": "x", "provider": "gemini", "model": "m"}, **by("alice")).status == 422
+    assert site.chat({"prompt": "x", "model": "openai:large"}, **by("alice")).status == 422
+    assert "may not be used" in site.chat({"prompt": "x", "model": "openai:large"}, **by("alice")).json["message"]
+    assert "may not" not in site.chat({"prompt": "x", "model": "openai:small"}, **by("alice")).json.get("message", "")
+    assert "may not" in site.chat({"prompt": "x", "model": "openai:small"}, **by("bob")).json["message"]
+    assert site.get("/v1/models/openai:large", **by("alice")).status == 404
+    assert site.chat({"prompt": "x"}, **by("bob")).status == 200  # The usual one is always there.
+
+
+def test_endpoints_can_be_left_out(serve) -> None:
+    site = serve(endpoints=())
+    for path in ("/v1/chat/completions", "/v1beta/models/callgate:generateContent", "/api/v1/ui/chat", "/mcp", "/"):
+        assert site.post(path, {}, **by("root")).status == 404, path
+    assert site.get("/v1/models", **by("root")).status == 404
+    assert site.chat({"prompt": "x"}, **by("alice")).status == 200
+    with pytest.raises(UsageError, match="no endpoints 'soap'"):
+        ServiceOptions(endpoints=("soap",))
+
+
+# The file ------------------------------------------------------------------------------------------------------------------
+
+
+def _reread(access: AccessFile) -> None:
+    access._looked_s = 0.0
+    access._seen = None
+
+
+def test_tokens_change_without_a_restart(serve, access) -> None:
+    site = serve()
+    assert site.get("/api/v1/tools", **by("bob")).status == 200
+    text = Path(access.path).read_text()
+    changed = text.replace("[tokens.bob]", "[tokens.robert]").replace(token_hash(TOKENS["bob"]), token_hash("cg_new" * 4))
+    Path(access.path).write_text(changed)
+    deadline = time.monotonic() + 60
+    while site.get("/api/v1/tools", **by("bob")).status != 401:
+        assert time.monotonic() < deadline
+    assert site.get("/api/v1/tools", Authorization=f"Bearer {'cg_new' * 4}").status == 200
+
+
+def test_a_broken_file_changes_nothing_and_a_missing_one_lets_nobody_in(serve, access) -> None:
+    site = serve()
+    Path(access.path).write_text("[tokens.")
+    _reread(access)
+    assert site.get("/api/v1/tools", **by("bob")).status == 200
+    Path(access.path).unlink()
+    access._looked_s, access._seen = 0.0, (0, 0, 0)
+    assert site.get("/api/v1/tools", **by("bob")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tokens.a]\nsha256 = 'short'", "64 hexadecimal digits"),
+        ("[tokens.a]\nrights = ['chat']", "64 hexadecimal digits"),
+        ("[tokens.a]\nsha256 = 'HASH'\nrights = ['fly']", "rights must be a list"),
+        ("[tokens.a]\nsha256 = 'HASH'\nrights = []", "rights must be a list"),
+        ("[tokens.a]\nsha256 = 'HASH'\nright = ['chat']", "no key 'right'"),
+        ("[tokens.a]\nsha256 = 'HASH'\nruns = -1", "runs must be a number"),
+        ("[tokens.a]\nsha256 = 'HASH'\nruns = true", "runs must be a number"),
+        ("[tokens.a]\nsha256 = 'HASH'\nmodels = 'x'", "models must be a list"),
+        ("[tokens.a]\nsha256 = 'HASH'\nexpires = 'soon'", "expires must be a date"),
+        ("[tokens.'a b']\nsha256 = 'HASH'", "a name has letters"),
+        ("[tokens.a]\nsha256 = 'HASH'\n[tokens.b]\nsha256 = 'HASH'", "have the same token"),
+        ("[token.a]\nsha256 = 'HASH'", "no table 'token'"),
+        ("[oidc]\nissuer = 'http://login.example'\naudience = 'a'", "https address"),
+        ("[oidc]\nissuer = 'https://login.example'", "audience must be a text"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(tmp_path, text, said) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text(text.replace("HASH", "0" * 64))
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        AccessFile(path)
+
+
+def test_a_file_that_others_can_change_is_refused(tmp_path) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text("")
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match="can be changed by others"):
+        AccessFile(path)
+    assert os.stat(path).st_mode & 0o022
+
+
+def test_new_tokens_are_long_and_kept_as_hashes() -> None:
+    (token, digest), (other, _) = new_token(), new_token()
+    assert token != other
+    assert len(token) >= 32
+    assert digest == token_hash(token)
+    assert token not in digest
