@@ -121,10 +121,10 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         with log.open("w") as file:
             process = subprocess.Popen(command, stderr=file, cwd=tmp_path, env={**os.environ, **environment})
         running.append(process)
-        until(lambda: "serves at http://" in log.read_text() or process.poll() is not None, "the start")
+        until(lambda: "serves at http" in log.read_text() or process.poll() is not None, "the start")
         said = log.read_text()
         assert process.poll() is None, said
-        port = int(said.partition("serves at http://")[2].partition(" ")[0].rpartition(":")[2])
+        port = int(said.partition("serves at http")[2].partition(" ")[0].rpartition(":")[2])
         return Served(process, port, log)
 
     yield start

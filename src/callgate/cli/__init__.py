@@ -38,6 +38,7 @@ COMMANDS = {
     "serve": "Serve conversations over HTTP.",
     "sessions": "List stored conversations; show, rewind, fork, export or delete them.",
     "store": "Migrate and back up a store.",
+    "token": "Named tokens of the service: make, list and revoke them.",
     "tools": "List tools, and check them for problems.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "List changes of files, and undo them.",

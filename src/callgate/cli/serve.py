@@ -7,6 +7,7 @@ environment or from a file, never from the command line, where others could read
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import ipaddress
 import logging
@@ -14,6 +15,8 @@ import os
 import secrets
 import socket
 import stat
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,7 @@ import click
 from callgate.cli.escaping import one_line
 from callgate.cli.json_input import InputError
 from callgate.cli.options import API_NAMES, APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
+from callgate.cli.serve_workers import LISTEN_VARIABLE
 from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
 FILES_MAX = 16_384
+_PR_SET_DUMPABLE = 4
 SESSION_WAIT_S = 0.5
 """A client waits better than a server: a session that another process holds is answered with 409 soon."""
 
@@ -63,6 +68,14 @@ class Options:
     ephemeral: bool
     token_file: str | None
     no_token: bool
+    access: str | None
+    access_log: str | None
+    allow_model: tuple[str, ...]
+    endpoint: tuple[str, ...]
+    tls_cert: str | None
+    tls_key: str | None
+    unix_socket: str | None
+    workers: int
     allow_host: tuple[str, ...]
     allow_origin: tuple[str, ...]
     runs: int
@@ -92,6 +105,16 @@ class Options:
     "--token-file", metavar="FILE", help=f"A file (mode 600) with the token that clients must send; or set {TOKEN_VARIABLE}."
 )
 @click.option("--no-token", is_flag=True, help="Let every program on this machine use the service; loopback only.")
+@click.option("--access", metavar="FILE", help="Named tokens with rights, owners and limits; see `callgate token --help`.")
+@click.option("--access-log", metavar="FILE", help="A line of JSON for each request, in this file; '-' is stderr.")
+@click.option("--allow-model", multiple=True, metavar="NAME", help="A model (or pattern) that may be named; repeatable.")
+@click.option(
+    "--endpoint", multiple=True, metavar="NAME", help="gemini, openai, ui, mcp, page, none: only these; repeatable."
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate.")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, if it is in another file.")
+@click.option("--unix-socket", metavar="PATH", help="Listen on a unix socket instead of a port; only this user may connect.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that share the port.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
 @click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
@@ -107,19 +130,99 @@ def serve(ctx: click.Context, **given: Any) -> None:
 
     if given["ephemeral"] and given["store"] is not None:
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
+    _check_options(ctx, given)
     settings = settled(given)
     options = Options(**given, settings=settings)
-    token = None if options.no_token else token_of(options) or secrets.token_urlsafe(24)
+    made_up = None if options.access is not None else secrets.token_urlsafe(24)
+    token = None if options.no_token else token_of(options) or made_up
     remember_secrets(token)
-    if token is None:
+    if token is None and options.access is None and options.unix_socket is None:
         _check_no_token(ctx, options.host)
+    if options.workers > 1:
+        ctx.exit(_serve_many(options, token))
     start_logging(settings["log_level"], secrets=secrets_of(settings))
+    if options.access_log is not None:
+        _start_access_log(options.access_log)
+    _hide_memory()
     if options.debug:
         logging.getLogger("uvicorn").addHandler(log_handler(secrets_of(settings)))
         logging.getLogger("uvicorn").setLevel(logging.INFO)
     chosen = {key: settings[key] for key in ("durable", "store_replica")}
     with opened(None if options.ephemeral else store_place(options.store), chosen) as store:
         _serve(options, token, store)
+
+
+def _check_options(ctx: click.Context, given: Mapping[str, Any]) -> None:
+    """Refuse options that contradict each other."""
+    if given["no_token"] and given["access"] is not None:
+        raise click.UsageError("--no-token lets everybody in, so it cannot be used with --access", ctx)
+    if given["tls_key"] is not None and given["tls_cert"] is None:
+        raise click.UsageError("--tls-key needs --tls-cert", ctx)
+    if given["workers"] > 1 and given["ephemeral"]:
+        raise click.UsageError("--ephemeral keeps sessions in one process, so it cannot be used with --workers", ctx)
+
+
+def _start_access_log(place: str) -> None:
+    from callgate.server.access_log import start_access_log
+
+    try:
+        start_access_log(place)
+    except OSError as error:
+        raise click.ClickException(f"the access log cannot be written: {error}") from error
+
+
+def _hide_memory() -> None:
+    """Keep other processes of this user, commands of models among them, from reading keys in this one's memory."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
+
+
+def _serve_many(options: Options, token: str | None) -> int:
+    """Serve with several processes."""
+    from callgate.cli.serve_workers import run_workers
+
+    with _listener(options) as listener:
+        shown = _shown(options, listener)
+        click.echo(f"callgate serves at {shown} with {options.workers} processes; Ctrl-C stops it", err=True)
+        if token is not None and token_of(options) is None:
+            click.echo(f"open {shown}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
+        return run_workers(options.workers, listener, _worker_args(sys.argv), token, options.stop_s)
+
+
+def _worker_args(argv: list[str]) -> list[str]:
+    """The arguments after `serve`, without those that only the parent needs."""
+    words = argv[argv.index("serve") + 1 :]
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and not word.startswith(("--workers", "--token-file")):
+            kept.append(word)
+        skip = not skip and word in ("--workers", "--token-file")
+    return kept
+
+
+def _listener(options: Options) -> socket.socket:
+    """The socket of the service: one that the parent has opened, a unix socket, or a port."""
+    inherited = os.environ.pop(LISTEN_VARIABLE, None)
+    if inherited is not None:
+        return socket.socket(fileno=int(inherited))
+    if options.unix_socket is None:
+        return _listening(options.host, options.port)
+    from callgate.server.listen import unix_socket
+
+    try:
+        return unix_socket(options.unix_socket)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {options.unix_socket}: {error.strerror or error}") from error
+
+
+def _shown(options: Options, listener: socket.socket) -> str:
+    """The address of the service, as people and programs write it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if options.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _check_no_token(ctx: click.Context, host: str) -> None:
@@ -146,8 +249,13 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
     env = options.settings.environment(os.environ)
     chosen = choose(options.provider, options.model, env, limits=limits_of(options.settings))
     gate = _gate(options, chosen, store)
+    if options.tls_cert is not None:
+        _check_tls(options)
     service_options = ServiceOptions(
         token=token,
+        identities=None if options.access is None else _identities(options.access),
+        models=options.allow_model,
+        endpoints=_endpoints(options),
         hosts=(*options.allow_host, *_names(options.host)),
         origins=options.allow_origin,
         runs=options.runs,
@@ -158,18 +266,52 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
     service = Service(
         gate, options=service_options, providers=_providers(chosen, options.provider), undo=file_undo(), forget=forget_files
     )
-    with _listening(options.host, options.port) as listener:
+    is_worker = LISTEN_VARIABLE in os.environ
+    with _listener(options) as listener:
         if chosen.line:
             click.echo(chosen.line, err=True)
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"callgate serves at http://{shown}:{port} (documentation: /docs); Ctrl-C stops it", err=True)
-        if token is not None and token_of(options) is None:
-            # Behind the '#' it reaches no server log; it is new each time.
-            click.echo(f"open http://{shown}:{port}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
+        shown = _shown(options, listener)
+        if not is_worker:
+            click.echo(f"callgate serves at {shown} (documentation: /docs); Ctrl-C stops it", err=True)
+            if token is not None and token_of(options) is None:
+                # Behind the '#' it reaches no server log; it is new each time.
+                click.echo(f"open {shown}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
         chosen.warm()
         _allow_many_connections()
-        listen(service, [listener])
+        listen(service, [listener], tls=None if options.tls_cert is None else (options.tls_cert, options.tls_key))
+
+
+def _check_tls(options: Options) -> None:
+    from callgate.server.listen import tls_context
+
+    assert options.tls_cert is not None
+    try:
+        tls_context(options.tls_cert, options.tls_key)
+    except OSError as error:
+        raise InputError(f"the certificate {options.tls_cert} cannot be used: {error}") from error
+
+
+def _identities(path: str) -> Any:
+    from callgate.errors import UsageError
+    from callgate.server.access_file import AccessFile
+
+    try:
+        return AccessFile(path)
+    except UsageError as error:
+        raise InputError(str(error)) from error
+
+
+def _endpoints(options: Options) -> tuple[str, ...]:
+    from callgate.errors import UsageError
+    from callgate.server.options import ENDPOINTS, ServiceOptions
+
+    if not options.endpoint:
+        return ENDPOINTS
+    named = tuple(name for name in options.endpoint if name != "none")
+    try:
+        return ServiceOptions(endpoints=named).endpoints
+    except UsageError as error:
+        raise InputError(str(error)) from error
 
 
 def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:

@@ -17,7 +17,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
-from callgate.server import fast_path
+from callgate.server import access_log, fast_path
 from callgate.server.options import ServiceOptions
 from callgate.server.security import AUTHORIZED, WAKE, WHOLE
 
@@ -257,6 +257,7 @@ class Connection(H11Protocol):
     def _refuse(self, status: int) -> None:
         if self.transport.is_closing():
             return
+        access_log.write(client=self.client[0] if self.client else None, status=status, error=MESSAGES[status][0])
         cycle: Any = self.cycle  # None before the first request.
         if cycle is None or cycle.response_complete or not cycle.response_started:
             word, message = MESSAGES[status]

@@ -30,6 +30,7 @@ __all__ = [
     "json_response",
     "problem_of",
     "response_to",
+    "word_of",
 ]  # fmt: skip
 
 logger = logging.getLogger("callgate.server")
@@ -185,6 +186,13 @@ def response_to(error: Exception, scope: Scope) -> Response | None:
     if problem.code >= 500:
         logger.warning("%s %s: %s", scope["method"], _shown(scope["path"]), error)
     return error_response(problem, scope)
+
+
+def word_of(error: Exception) -> str:
+    """The short code of an error."""
+    if isinstance(error, HTTPException):
+        return HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return str(problem_of(error)["error"])
 
 
 def _shown(path: str) -> str:

@@ -6,9 +6,14 @@ A socket and an application come in; nothing goes out until a signal ends it.
 from __future__ import annotations
 
 import asyncio
+import asyncio.constants
+import errno
 import gc
+import os
 import signal
 import socket
+import ssl
+import stat
 from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any, cast
@@ -21,7 +26,7 @@ from callgate.server.connection import Connection
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
-__all__ = ["Server", "config_of", "listening_socket", "serve", "server_for"]
+__all__ = ["Server", "config_of", "listening_socket", "serve", "server_for", "tls_context", "unix_socket"]
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 15
@@ -65,9 +70,11 @@ class Server(uvicorn.Server):
         await asyncio.wait({stopping})
 
 
-def serve(service: Service, sockets: list[socket.socket]) -> None:
+def serve(service: Service, sockets: list[socket.socket], *, tls: tuple[str, str | None] | None = None) -> None:
     """Serve until a signal comes."""
-    server_for(service, is_alone=True).run(sockets)
+    # Connections in their handshake are not counted yet, so that they must not stay for long.
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = service.options.header_s
+    server_for(service, is_alone=True, tls=tls).run(sockets)
 
 
 def _settle_memory() -> None:
@@ -80,17 +87,17 @@ def _settle_memory() -> None:
     gc.set_threshold(UNCOLLECTED_MAX, *gc.get_threshold()[1:])
 
 
-def server_for(service: Service, *, is_alone: bool = False) -> Server:
+def server_for(service: Service, *, is_alone: bool = False, tls: tuple[str, str | None] | None = None) -> Server:
     """A server that is ready to run; setting its `should_exit` ends it as a signal would."""
-    config = config_of(create_app(service), service.options)
+    config = config_of(create_app(service), service.options, tls)
     return Server(config, service.stop, is_alone=is_alone)
 
 
-def config_of(app: ASGIApp, options: ServiceOptions) -> uvicorn.Config:
+def config_of(app: ASGIApp, options: ServiceOptions, tls: tuple[str, str | None] | None = None) -> uvicorn.Config:
     """uvicorn's settings for an application behind strict connections."""
     waiting: dict[Connection, None] = {}
     protocol = type("Connection", (Connection,), {"options": options, "waiting": waiting})
-    return uvicorn.Config(
+    config = uvicorn.Config(
         cast("Any", app),
         http=cast("Any", protocol),
         ws="none",
@@ -104,6 +111,47 @@ def config_of(app: ASGIApp, options: ServiceOptions) -> uvicorn.Config:
         log_config=None,
         log_level="warning",
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls_context(*tls)
+    return config
+
+
+def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
+    """The TLS settings of a server with a certificate (chain) and its key, which may be in the same file.
+
+    Raises:
+        OSError: the files cannot be read, or do not fit each other (`ssl.SSLError`).
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def unix_socket(path: str) -> socket.socket:
+    """A unix socket that listens at the path, and that only this user may connect to.
+
+    Raises:
+        OSError: the path cannot be used, or another server listens there.
+    """
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(path) == 0:
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            os.unlink(path)
+        before = os.umask(0o177)
+        try:
+            found.bind(path)
+        finally:
+            os.umask(before)
+        found.listen(BACKLOG)
+    except BaseException:
+        found.close()
+        raise
+    return found
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

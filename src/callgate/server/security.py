@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import logging
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
@@ -20,9 +21,10 @@ from typing import Any, cast
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callgate.server import access_log
 from callgate.server.addresses import is_loopback
 from callgate.server.counters import Metrics
-from callgate.server.errors import HttpError, error_response, problem_of, response_to
+from callgate.server.errors import HttpError, error_response, problem_of, response_to, word_of
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal
 from callgate.server.options import ServiceOptions
 from callgate.server.quotas import RequestRates
@@ -49,6 +51,8 @@ HEADS_MAX = 256
 """Heads that are known again when they come again."""
 AUTHORIZED = "callgate.authorized"
 """In a scope: True if the request had the token; missing if there is none."""
+REFUSAL = "callgate.refusal"
+"""In a scope: the word for the reason why a request was refused, or failed."""
 WHOLE = "callgate.whole"
 """In a scope: the body came with the head, so that nobody has to wait for it."""
 WAKE = "callgate.wake"
@@ -69,7 +73,7 @@ SAFE_HEADERS = (
     ),
 )
 """Headers of every response that does not set them itself."""
-EXPOSED = b"Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
+EXPOSED = b"X-Request-Id, Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
     "Access-Control-Allow-Headers": (
@@ -150,12 +154,18 @@ class SecurityMiddleware:
             return
         answer = _Answer(send, self._metrics, scope)
         try:
+            await self._answer(scope, receive, answer)
+        finally:
+            answer.log()
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        try:
             target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
             scheme, headers = scope.get("scheme", "http"), tuple(map(_HEADER, scope["headers"]))
             head = self._known_head(scope["method"], scope["path"], scheme, target_bytes, headers)
             answer.origin = head.origin
             if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
-                await _preflight(head.origin, send)
+                await _preflight(head.origin, answer.send)
                 return
             await self._identify(head, scope)
             if not head.has_fit_body:
@@ -170,6 +180,7 @@ class SecurityMiddleware:
             return
         except Exception as error:
             response = response_to(error, scope)
+            scope[REFUSAL] = word_of(error)
             if response is None or answer.has_begun:
                 logger.exception("%s %s failed", head.method, head.path)
             if not answer.has_begun:
@@ -184,6 +195,7 @@ class SecurityMiddleware:
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
+        scope[REFUSAL] = error.error
         # What is still on the way of a refused body must not be taken for another request.
         problem.headers = {**problem.headers, "Connection": "close"}
         if error.code == 413:
@@ -384,7 +396,7 @@ async def _discard(receive: Receive) -> None:
 class _Answer:
     """Adds what every answer says, and counts it."""
 
-    __slots__ = ("_metrics", "_scope", "_send", "has_begun", "origin")
+    __slots__ = ("_began_s", "_id", "_metrics", "_scope", "_send", "_sent", "_status", "has_begun", "origin")
 
     def __init__(self, send: Send, metrics: Metrics, scope: Scope) -> None:
         self._send = send
@@ -392,6 +404,10 @@ class _Answer:
         self._metrics = metrics
         self._scope = scope
         self.has_begun = False
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+        self._id = access_log.request_id(given)
+        self._began_s = time.monotonic()
+        self._status = self._sent = 0
 
     def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
@@ -399,9 +415,28 @@ class _Answer:
             message = {**message, "headers": self._headers(message["headers"])}
             method, route = self._scope["method"], getattr(self._scope.get("route"), "path", "other")
             self._metrics.requests[method if method in METHODS else "other", route, message["status"]] += 1
+            self._status = message["status"]
+        elif message["type"] == "http.response.body":
+            self._sent += len(message.get("body", b""))
         return self._send(message)
 
+    def log(self) -> None:
+        """Write the line of the request into the access log."""
+        principal, client = CURRENT_PRINCIPAL.get(), self._scope.get("client")
+        access_log.write(
+            id=self._id,
+            client=client[0] if client else None,
+            principal=None if principal is None else principal.name,
+            method=self._scope["method"],
+            path=self._scope["path"],
+            status=self._status,
+            error=self._scope.get(REFUSAL),
+            bytes=self._sent,
+            ms=round((time.monotonic() - self._began_s) * 1000, 1),
+        )
+
     def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        own = [*own, (b"x-request-id", self._id.encode("ascii"))]
         headers = [*own, *SAFE_HEADERS]
         if len(dict(headers)) < len(headers):
             names = {name for name, _ in own}

@@ -1,0 +1,104 @@
+"""Several service processes on one socket: started, watched, started again when they die, and ended together.
+
+The socket and the arguments come in; the exit code goes out. Each process is a `callgate serve` of its own that shares the
+socket and the store with the others. The token reaches them through a pipe, so that it is in no environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+
+__all__ = ["LISTEN_VARIABLE", "run_workers"]
+
+LISTEN_VARIABLE = "CALLGATE_LISTEN_FD"
+"""The descriptor of the socket, for a process that was started here."""
+QUICK_S = 5.0
+"""A process that dies sooner than this after its start is started again only after a pause."""
+PAUSE_S = (0.5, 30.0)
+POLL_S = 0.2
+
+
+class _Worker:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.began_s = 0.0
+        self.pause_s = PAUSE_S[0]
+        self.due_s = 0.0
+
+
+def run_workers(count: int, listener: socket.socket, args: list[str], token: str | None, stop_s: float) -> int:
+    """Run until a signal comes; the exit code."""
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    workers = [_Worker(number) for number in range(count)]
+    while not stopping.is_set():
+        for worker in workers:
+            _look_after(worker, listener, args, token)
+        stopping.wait(POLL_S)
+    return _stop(workers, stop_s)
+
+
+def _look_after(worker: _Worker, listener: socket.socket, args: list[str], token: str | None) -> None:
+    now = time.monotonic()
+    if worker.process is not None:
+        code = worker.process.poll()
+        if code is None:
+            return
+        lived_s = now - worker.began_s
+        worker.pause_s = PAUSE_S[0] if lived_s > QUICK_S else min(2 * worker.pause_s, PAUSE_S[1])
+        worker.due_s = now + worker.pause_s
+        worker.process = None
+        print(f"callgate: process {worker.number} ended with {code}; it is started again", file=sys.stderr, flush=True)
+    if now >= worker.due_s:
+        worker.process, worker.began_s = _start(listener, args, token), now
+
+
+def _start(listener: socket.socket, args: list[str], token: str | None) -> subprocess.Popen[bytes]:
+    descriptors, more = [listener.fileno()], list[str]()
+    read_end = -1
+    if token is not None:
+        read_end, write_end = os.pipe()
+        os.write(write_end, token.encode())
+        os.close(write_end)
+        descriptors.append(read_end)
+        more = ["--token-file", f"/dev/fd/{read_end}"]
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "callgate", "serve", *args, *more],
+            pass_fds=descriptors,
+            env={**os.environ, LISTEN_VARIABLE: str(listener.fileno())},
+        )
+    finally:
+        if read_end >= 0:
+            os.close(read_end)
+
+
+def _stop(workers: list[_Worker], stop_s: float) -> int:
+    running = [worker.process for worker in workers if worker.process is not None]
+    for process in running:
+        with contextlib.suppress(OSError):
+            process.send_signal(signal.SIGTERM)
+    until_s = time.monotonic() + stop_s + 30
+    codes: list[int] = []
+    for process in running:
+        try:
+            codes.append(process.wait(max(0.1, until_s - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            codes.append(process.wait())
+    # One that had just been started may not have been ready to end by itself.
+    return max((abs(code) for code in codes if code != -signal.SIGTERM), default=0)

@@ -1,0 +1,101 @@
+"""`callgate token`: named tokens for the access file of `callgate serve`.
+
+A name comes in; a new token goes out to stdout, once, and its hash into the file. Nobody can read a token from the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import click
+
+from callgate.cli.json_input import InputError
+
+__all__ = ["token"]
+
+RIGHTS = ("chat", "approve", "admin")
+
+
+@click.group(short_help="Named tokens of the service: make, list and revoke them.")
+def token() -> None:
+    """Makes and revokes named tokens for `callgate serve --access FILE`, which reads the file again when it changes."""
+
+
+@token.command("new", short_help="Make a token.")
+@click.argument("name")
+@click.option("--file", "path", required=True, metavar="FILE", help="The access file; it is made if it is not there.")
+@click.option(
+    "--right", "rights", type=click.Choice(RIGHTS), multiple=True, help="chat (default), approve, admin; repeatable."
+)
+@click.option("--owner", metavar="NAME", help="Whom its sessions belong to; several tokens may share an owner.")
+def new(name: str, path: str, rights: tuple[str, ...], owner: str | None) -> None:
+    """Makes a token, prints it, and adds its hash to the access file."""
+    from callgate.server.access_file import NAME, AccessFile, new_token
+
+    if not NAME.fullmatch(name) or (owner is not None and not NAME.fullmatch(owner)):
+        raise click.UsageError("a name has letters, digits and any of . _ @ + -")
+    before = _read(path)
+    if _section(name).search(before):
+        raise InputError(f"{path} has a token {name!r} already; revoke it first: callgate token revoke {name}")
+    made, digest = new_token()
+    listed = ", ".join(f'"{right}"' for right in rights or ("chat",))
+    lines = [f'[tokens."{name}"]', f'sha256 = "{digest}"', f"rights = [{listed}]"]
+    lines += [f'owner = "{owner}"'] if owner is not None else []
+    _write(path, f"{before.rstrip()}\n\n".lstrip() + "\n".join(lines) + "\n")
+    AccessFile(path)
+    click.echo(made)
+
+
+@token.command("revoke", short_help="Remove a token.")
+@click.argument("name")
+@click.option("--file", "path", required=True, metavar="FILE", help="The access file.")
+def revoke(name: str, path: str) -> None:
+    """Removes a token from the access file; running services refuse it within a second."""
+    before = _read(path)
+    after = _section(name).sub("", before)
+    if after == before:
+        raise InputError(f"{path} has no token {name!r}")
+    _write(path, after.lstrip())
+
+
+@token.command("list", short_help="List the tokens.")
+@click.option("--file", "path", required=True, metavar="FILE", help="The access file.")
+def listed(path: str) -> None:
+    """Lists names, rights and owners."""
+    import tomllib
+
+    try:
+        found = tomllib.loads(_read(path)).get("tokens", {})
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from error
+    for name, fields in found.items():
+        click.echo(f"{name}  {','.join(fields.get('rights', ['chat']))}  owner {fields.get('owner', name)}")
+
+
+def _section(name: str) -> re.Pattern[str]:
+    words = re.escape(name)
+    return re.compile(rf"^\[tokens\.(?:\"{words}\"|'{words}'|{words})\]\n(?:(?!\[).*\n?)*", re.MULTILINE)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _write(path: str, text: str) -> None:
+    """Replace the file at once, readable by its owner alone."""
+    new_path = f"{path}.new"
+    try:
+        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new_path, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
