@@ -44,9 +44,9 @@ class Principal:
     """Somebody who may use the service."""
 
     name: str
-    """As the audit log and the access log show it."""
+    """The name in the audit log and in the access log."""
     owner: str | None = None
-    """Whom its sessions belong to; None: nobody, so that only administrators see them."""
+    """The owner of its sessions; None: nobody, so that only administrators see them."""
     rights: frozenset[Right] = frozenset(RIGHTS)
     quota: Quota = field(default_factory=Quota)
     models: tuple[str, ...] = ()

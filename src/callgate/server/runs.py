@@ -125,7 +125,7 @@ class Run:
     """True if it goes on without anybody."""
     provider = model = ""
     principal: Principal | None = None
-    """Who asked for it."""
+    """The client that asked for it."""
     ended_s: float | None = None
     reply: Reply | None = None
     error: BaseException | None = None

@@ -162,7 +162,7 @@ class Service:
         self.passing_of: Counter[str] = Counter()
         """Principal -> its requests that are passed on to a model just now."""
         self._noting: set[asyncio.Future[None]] = set()
-        """What was used, on its way to the store."""
+        """Writes of usage that are on their way to the store."""
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
