@@ -77,6 +77,8 @@ class ApprovalNeeded:
     reason: str
     preview: str | None = None
     """A preview of the call's effect, such as a diff, if its tool has one."""
+    always: str = ""
+    """The scope of an `always` answer in words, such as `for /src/**`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
 from callgate.store import Lease, SessionInfo, Store
 from callgate.store.owner import new_owner
-from callgate.types import FINAL_STATES, Content, JsonObject, Reply
+from callgate.types import FINAL_STATES, Content, JsonObject, Reply, Usage
 
 __all__ = [
     "DOCUMENT_VERSION",
@@ -104,6 +104,12 @@ class Exchange:
     """How its run ended; None if it has not."""
     failure: Failure | None = None
     """The error that its run ended with."""
+    runs: list[str] = field(default_factory=list[str])
+    """Ids of its runs, as in its timeline."""
+    usage: Usage = Usage()
+    """Tokens of its runs."""
+    cost: float | None = None
+    """The cost of its runs, as far as known."""
     is_answered: bool = True
     """False if nothing came of it: neither the input nor an answer is in the history."""
 
@@ -197,6 +203,9 @@ class _ExchangeReader:
         self._journal = journal
         self._loop = RunMachine()
         self._exchanges: list[Exchange] = []
+        self._runs = 0
+        self._spent = (Usage(), None)
+        """What the last exchange had spent before its current run."""
         self.position = 0
         """The fact that is being read."""
 
@@ -220,6 +229,8 @@ class _ExchangeReader:
 
     def _follow(self, fact: Fact, before: int) -> None:
         loop, exchanges = self._loop, self._exchanges
+        if isinstance(fact, words.RunStarted):
+            self._runs += 1
         match fact:
             case words.RunStarted(content=content) if content is not None:
                 exchanges.append(_exchange(f"x{self.position}", content, self.position, loop.run.start))
@@ -238,7 +249,18 @@ class _ExchangeReader:
             case _:
                 pass
         if exchanges and not isinstance(fact, words.HistoryGiven):
+            self._note_run(exchanges[-1], fact)
             self._note_end(exchanges[-1], fact)
+
+    def _note_run(self, exchange: Exchange, fact: Fact) -> None:
+        """Note what the run of the last exchange has spent so far."""
+        if isinstance(fact, words.RunStarted):
+            exchange.runs.append(f"run-{self._runs}")
+            self._spent = (exchange.usage, exchange.cost)
+        run, (usage, cost) = self._loop.run, self._spent
+        if exchange.runs and exchange.runs[-1] == f"run-{self._runs}":
+            exchange.usage = usage + run.usage
+            exchange.cost = cost if run.cost is None else (cost or 0.0) + run.cost
 
     def _note_end(self, exchange: Exchange, fact: Fact) -> None:
         """Note how the run of the last exchange stands: it goes on, or it has ended."""
@@ -269,7 +291,7 @@ def _up_to(exchanges: Sequence[Exchange], first: str | None, contents: int) -> l
 
 
 def _copied(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    return [replace(exchange, calls=[*exchange.calls]) for exchange in exchanges]
+    return [replace(exchange, calls=[*exchange.calls], runs=[*exchange.runs]) for exchange in exchanges]
 
 
 def _exchange(id: str, content: Content, position: int, kept: int) -> Exchange:

@@ -498,7 +498,8 @@ async def leave_nothing(work: Awaitable[None]) -> None:
             await asyncio.wait(left)
     gc.collect(1)
     await asyncio.sleep(0)
-    assert lost == []
+    # An `approve` that fails is reported there on purpose, for programs that neither log nor listen to events.
+    assert [context for context in lost if not context["message"].startswith("approve failed for ")] == []
 
 
 def one_outcome_each(log: Path) -> None:

@@ -180,7 +180,7 @@ class CallPipeline:
             reason=reason,
             preview=await around.executor.preview(call),
         )
-        await self._owner.emit(ApprovalNeeded(call, reason, question.preview))
+        await self._owner.emit(ApprovalNeeded(call, reason, question.preview, around.guard.scope(call)))
         ask = around.ask
         if ask is None:
             return facts.ApprovalAnswered(id=call.id, answer="no")

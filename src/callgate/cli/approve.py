@@ -164,15 +164,10 @@ class Approver:
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:
-    from callgate.permission.session_rules import session_rule
+    from callgate.permission.session_rules import scope_of
 
-    rule = session_rule(definition, call, digest="", raised_by="")
-    covered = "in this session"
-    if rule.exact is not None:
-        covered = "for exactly this"
-    elif rule.paths:
-        covered = f"for {ascii_json(', '.join(rule.paths))[1:-1]}"
-    return f"Run it? [y]es, [n]o, [a]lways {covered}, [e]dit, [l]ater"
+    scope = ascii_json(scope_of(definition, call))[1:-1]
+    return f"Run it? [y]es, [n]o, [a]lways {scope}, [e]dit, [l]ater"
 
 
 def _forget_typed() -> None:

@@ -20,7 +20,7 @@ from callgate.machine import facts
 from callgate.permission.approval import Answered, Approval, Approve
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
-from callgate.permission.session_rules import session_rule
+from callgate.permission.session_rules import scope_of, session_rule
 from callgate.types import CallRecord, Decision, FunctionCall, JsonObject, SessionRule, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class Guard:
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision
+
+    def scope(self, call: FunctionCall) -> str:
+        """Say in words what an `always` answer about this call would allow."""
+        return scope_of(self.tools.definition(call.name), call)
 
     def answer(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
         """The fact that an answer makes.

@@ -13,7 +13,7 @@ from callgate.permission.call_paths import paths_in
 from callgate.permission.patterns import PathGlob, path_parts
 from callgate.types import FunctionCall, SessionRule, ToolDefinition
 
-__all__ = ["covers", "session_rule"]
+__all__ = ["covers", "scope_of", "session_rule"]
 
 
 def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str, raised_by: str) -> SessionRule:
@@ -32,6 +32,14 @@ def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str,
         paths=tuple(dict.fromkeys(folders)),
         exact=dict(call.args) if definition.kind == "command" else None,
     )
+
+
+def scope_of(definition: ToolDefinition, call: FunctionCall) -> str:
+    """Say in words what "always" would allow: `for /src/**`, `for exactly this`, `with any arguments`."""
+    rule = session_rule(definition, call, digest="", raised_by="")
+    if rule.exact is not None:
+        return "for exactly this"
+    return f"for {', '.join(rule.paths)}" if rule.paths else "with any arguments"
 
 
 def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any], digest: str) -> bool:

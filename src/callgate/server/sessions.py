@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ SUMMARY: JsonObject = {
 }
 EXCHANGE: JsonObject = {
     "type": "object",
-    "required": ["id", "said", "content", "answered", "index", "calls", "finish_reason", "failure"],
+    "required": ["id", "said", "content", "answered", "index", "calls", "runs", "usage", "cost", "finish_reason", "failure"],
     "properties": {
         "id": {"type": "string"},
         "said": {"type": "string"},
@@ -61,6 +62,9 @@ EXCHANGE: JsonObject = {
         "answered": {"type": "boolean", "description": "False if nothing of it is in `contents`."},
         "index": {"type": ["integer", "null"], "description": "Its place in `contents`; null if it was summarized."},
         "calls": {"type": "array", "items": {"type": "string"}},
+        "runs": {"type": "array", "items": {"type": "string"}, "description": "Its runs, as `trace` names them."},
+        "usage": {"type": "object"},
+        "cost": {"type": ["number", "null"]},
         "finish_reason": {"type": ["string", "null"]},
         "failure": {
             "type": ["object", "null"],
@@ -175,11 +179,16 @@ def _live_run(service: Service, session: str) -> Run | None:
 async def shown(service: Service, request: Request) -> Response:
     """A session: its history, its calls, what it waits for and what was allowed in it."""
     session = request.path_params["id"]
+    run = _live_run(service, session)
+    info = await session_info(service.store, session)
+    # The number of facts says whether anything has happened; who follows a session asks with the tag that it got last.
+    tag = f'"{info.facts}-{run.id if run else info.owner or ""}-{info.title!r}"' if info else ""
+    etag = {"ETag": f'"{hashlib.sha256(tag.encode()).hexdigest()[:24]}"'} if info else {}
+    if info and request.headers.get("if-none-match") == etag["ETag"]:
+        return Response(status_code=304, headers=etag)
     facts = await service.facts(session)
     loop, calls = _replayed(facts)
     standing = whole.state_from_facts(session, facts)
-    run = _live_run(service, session)
-    info = await session_info(service.store, session)
     return json_response({
         "id": session,
         "title": info.title if info else "",
@@ -196,7 +205,7 @@ async def shown(service: Service, request: Request) -> Response:
         "approvals": [await approval_json(service, session, record) for record in standing.reply.approvals],
         "rules": plain(list(loop.always.values())),
         "run": run.id if run else None,
-    })  # fmt: skip
+    }, headers=etag)  # fmt: skip
 
 
 def _exchange_json(exchange: whole.Exchange) -> JsonObject:
@@ -208,6 +217,9 @@ def _exchange_json(exchange: whole.Exchange) -> JsonObject:
         "answered": exchange.is_answered,
         "index": exchange.kept,
         "calls": exchange.calls,
+        "runs": exchange.runs,
+        "usage": plain(exchange.usage),
+        "cost": exchange.cost,
         "finish_reason": exchange.finish_reason,
         "failure": failure and {"error": code_of(failure.error), "message": failure.message, "partial": failure.partial},
     }

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from callgate.events import plain
+from callgate.permission.session_rules import scope_of
 from callgate.types import CallRecord, FunctionCall, JsonObject, Loss, ToolDefinition, Usage
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ APPROVAL: JsonObject = {
         "call": {"type": "object"},
         "reason": {"type": "string"},
         "preview": {"type": ["string", "null"]},
+        "always": {"type": "string", "description": "The scope of an `always` answer, in words."},
         "tool": {"type": ["object", "null"]},
     },
 }
@@ -65,11 +67,13 @@ async def approval_json(service: Service, session: str, record: CallRecord) -> J
 async def asked_json(service: Service, session: str, call: FunctionCall, reason: str) -> JsonObject:
     """A call that somebody is asked about, with all that they should see first."""
     known = call.name in service.gate.tools
+    definition = service.gate.tools.definition(call.name) if known else None
     return {
         "session": session,
         "call_id": call.id,
         "call": plain(call),
         "reason": reason,
         "preview": await service.gate.tools.preview(call) if known else None,
-        "tool": tool_json(service, service.gate.tools.definition(call.name)) if known else None,
+        "always": scope_of(definition, call) if definition else "",
+        "tool": tool_json(service, definition) if definition else None,
     }

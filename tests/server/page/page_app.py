@@ -20,6 +20,7 @@ import uvicorn
 
 from callgate import FileTools, Gate, ToolError, tool
 from callgate.cli.file_undo import file_undo
+from callgate.errors import AuthError
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.providers import Provider, Providers
@@ -83,6 +84,12 @@ async for event in gate.stream("Which files changed?"):
 - [x] read [the documentation](https://example.org/docs)
 - [ ] see ![a chart](https://example.org/chart.png)
 """
+
+
+WIDE_TABLE = "\n".join(
+    ["|" + "|".join(f" heading{column} " for column in range(14)) + "|", "|" + "---|" * 14]
+    + ["|" + "|".join(f" value{row}{column} " for column in range(14)) + "|" for row in range(3)]
+)
 
 
 async def signal(name: str) -> None:
@@ -192,6 +199,8 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
         text("It is dry in Oslo."),
         {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(_png()).decode()}},
     ],
+    "table": lambda said, done: WIDE_TABLE,
+    "joiners": lambda said, done: "\U0001f469\u200d\U0001f33e \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 pay\u200cme",
     "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
 }  # fmt: skip
 
@@ -210,6 +219,8 @@ class Puppet(ScriptedModel):
     async def generate(self, request: ModelRequest) -> AsyncIterator[Any]:
         number = 0
         prompt, _ = said(request)
+        if prompt.startswith("fail") and not (SIGNALS / "well").exists():
+            raise AuthError("the key was refused")
         async for chunk in super().generate(request):
             if prompt.startswith("sources") and chunk.get("candidates", [{}])[0].get("finishReason"):
                 chunk = {**chunk, "candidates": [{**chunk["candidates"][0], "groundingMetadata": GROUNDING}]}

@@ -57,7 +57,7 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
     throw new Unreachable("The service cannot be reached.");
   }
   heard(true);
-  if (response.ok) return response;
+  if (response.ok || response.status === 304) return response;
   const said = await response.json().catch(() => ({}));
   throw new Refused(response.status, said.error || "error", said.message || `The service answered ${response.status}.`);
 }
@@ -89,7 +89,11 @@ export const api = {
   tools: () => json("GET", "/api/v1/tools"),
   sessions: (query, cursor) =>
     json("GET", `/api/v1/sessions?limit=40${query ? `&query=${part(query)}` : ""}${cursor ? `&cursor=${part(cursor)}` : ""}`),
-  session: (id) => json("GET", session(id)),
+  /** A session, with the tag of this state of it; nothing if it is still in the state with the tag `known`. */
+  async session(id, known = null) {
+    const response = await request("GET", session(id), { headers: known ? { "If-None-Match": known } : {} });
+    return response.status === 304 ? null : { ...(await response.json()), tag: response.headers.get("etag") };
+  },
   trace: (id) => json("GET", session(id, "/trace")),
   rename: (id, title) => json("PATCH", session(id), { title }),
   remove: (id) => json("DELETE", session(id)),
@@ -203,7 +207,9 @@ export class Watch {
 
   /** Whether a refusal ends the watch. A busy or broken service is asked again. */
   settled(error) {
-    if ([429, 502, 503, 504].includes(error.status) && this.failures < 6) return false;
+    // What the model's own server refused is an answer: only a service that is busy or away is asked again.
+    const isOfModel = error.code.startsWith("model_");
+    if ([429, 502, 503, 504].includes(error.status) && !isOfModel && this.failures < 6) return false;
     this.ended = true;
     if (this.session && this.after !== null && [404, 410].includes(error.status)) this.on.gone();
     else this.on.refused(error);

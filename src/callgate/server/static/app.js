@@ -10,6 +10,7 @@ import { listen } from "./keys.js";
 import { banner, drawLink, link, remark, say, sayNow } from "./notices.js";
 import { Panel } from "./panel.js";
 import { cost, count, many, oneLine, plain } from "./text.js";
+import { spentIn } from "./trace.js";
 
 const HEALTH_MS = 15_000;
 const NARROW = matchMedia("(max-width: 1100px)");
@@ -80,6 +81,8 @@ const page = {
     say("This is a fork of the previous conversation.");
   }),
   undo: deed(() => undo()),
+  retry: deed((view) => retry(view)),
+  goOn: () => goOn(),
   look: (view) => panel.look(view),
 };
 
@@ -139,8 +142,8 @@ function drawTitle() {
 }
 
 function drawSpent() {
-  const { usage, cost: spent } = talk.session || {};
-  const words = [usage?.total_tokens && `${count(usage.total_tokens)} tokens`, typeof spent === "number" && `cost ${cost(spent)}`].filter(Boolean);
+  const { usage, cost: spent } = spentIn(talk.session);
+  const words = [usage.total_tokens && `${count(usage.total_tokens)} tokens`, typeof spent === "number" && `cost ${cost(spent)}`].filter(Boolean);
   byId("spent").textContent = words.join(" · ");
 }
 
@@ -214,6 +217,16 @@ async function undo() {
   const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
   remark(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
   list.load();
+}
+
+/** Sends the message of a failed exchange again, in its place. */
+async function retry(view) {
+  if (talk.isLive || !talk.id || !view.exchange) return;
+  const { said } = view;
+  await api.undo(talk.id, [view.exchange]);
+  await talk.again();
+  banner("");
+  talk.send(said, choice.value);
 }
 
 function openSidebar() {

@@ -4,7 +4,7 @@
 import { button, el, freshId, icon, refill } from "./dom.js";
 import { diffView, isDiff, showChange } from "./diff.js";
 import { textView, readable } from "./bigtext.js";
-import { asciiJson, count, digest, isForeign, shown } from "./text.js";
+import { asciiJson, count, digest, isForeign, plain, shown } from "./text.js";
 
 const GUARD_MS = 600;
 
@@ -25,8 +25,8 @@ export class ApprovalForm {
     this.isSeen = false;
     this.buttons = [
       this.answer("Approve", "yes", "y", "primary", "finished"),
-      this.answer("Always in this session", "always", "a", "", "finished"),
-      button("Edit", { class: "", "data-key": "e", "aria-expanded": "false", onclick: () => this.edit() }, "edit"),
+      this.answer(`Always in this session ${plain(asked.always || "")}`.trim(), "always", "a", "", "finished"),
+      withKey(button("Edit", { class: "", "data-key": "e", "aria-expanded": "false", onclick: () => this.edit() }, "edit")),
       this.answer("Deny", "no", "d", "", "denied"),
     ];
     this.node = el(
@@ -34,18 +34,26 @@ export class ApprovalForm {
       { class: "ask", role: "group", tabindex: "-1", "aria-label": `Approval of ${asked.call.name}` },
       el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs approval. "), shown(asked.reason || ""))),
       this.preview(asked.preview),
+      this.readable(),
       this.exact(),
       this.end,
       this.editor,
       el("div", { class: "answers" }, this.buttons),
-      el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Message to the model if you deny (optional)"), this.note),
+      el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Note that goes with your answer (optional)"), this.note),
       this.status,
     );
   }
 
   answer(words, value, key, kind, picture) {
-    const act = () => this.give(value === "no" && this.note.value ? { answer: value, message: this.note.value } : { answer: value });
-    return button(words, { class: kind, "data-key": key, "data-answer": value, onclick: act }, picture);
+    const act = () => this.give(this.note.value ? { answer: value, message: this.note.value } : { answer: value });
+    return withKey(button(words, { class: kind, "data-key": key, "data-answer": value, onclick: act }, picture));
+  }
+
+  /** The arguments as a person reads them; those of a diff are in the diff. */
+  readable() {
+    const args = Object.entries(this.call.args ?? {});
+    if (!args.length || this.node?.querySelector(".diff")) return null;
+    return el("dl", { class: "asked-args" }, args.map(([key, value]) => [el("dt", {}, shown(key)), el("dd", {}, textView(readable(value), `Argument ${plain(key)}`))]));
   }
 
   preview(preview) {
@@ -114,7 +122,7 @@ export class ApprovalForm {
     this.editor.hidden = !isOpen;
     const [yes, always, edit] = this.buttons;
     edit.setAttribute("aria-expanded", String(isOpen));
-    edit.lastChild.textContent = isOpen ? "Discard changes" : "Edit";
+    edit.querySelector("span").textContent = isOpen ? "Discard changes" : "Edit";
     // One way to say yes at a time: with the changes, or without any.
     yes.hidden = always.hidden = isOpen;
     if (!isOpen) return;
@@ -140,8 +148,15 @@ export class ApprovalForm {
         return;
       }
     }
-    this.give({ answer: "yes", arguments: args });
+    this.give({ answer: "yes", arguments: args, ...(this.note.value && { message: this.note.value }) });
   }
+}
+
+/** Shows the key that presses a button. */
+function withKey(made) {
+  made.setAttribute("aria-keyshortcuts", made.dataset.key);
+  made.append(el("kbd", { "aria-hidden": "true" }, made.dataset.key));
+  return made;
 }
 
 /** One argument: a text is edited as text, anything else as JSON. What is not touched stays exactly as it was. */

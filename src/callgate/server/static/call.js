@@ -2,6 +2,7 @@
 
 import { el, freshId, icon, refill } from "./dom.js";
 import { ApprovalForm } from "./approval.js";
+import { diffView, isDiff } from "./diff.js";
 import { mediaView, readable, textView, valueView } from "./bigtext.js";
 import { duration, many, oneLine, plain, shown } from "./text.js";
 
@@ -53,7 +54,7 @@ export class CallCard {
       this.time,
     );
     this.asking = el("div", { class: "asking" });
-    this.node = el("section", { class: "call", "aria-label": `Call of ${oneLine(call.name, 80)}` }, this.toggle, this.meter, this.line, this.asking, this.body);
+    this.node = el("section", { class: "call", "data-id": call.id, "aria-label": `Call of ${oneLine(call.name, 80)}` }, this.toggle, this.meter, this.line, this.asking, this.body);
     this.describe(call);
     this.become("proposed");
   }
@@ -98,6 +99,7 @@ export class CallCard {
 
   ask(asked) {
     this.describe(asked.call);
+    this.preview = asked.preview;
     this.become("awaiting");
     this.form = new ApprovalForm({ ...asked, call: this.call }, async (body) => {
       await this.answerWith(this.call.id, body);
@@ -147,7 +149,9 @@ export class CallCard {
 
   drawBody() {
     this.stale = false;
-    refill(this.args, el("h4", {}, "Arguments"), argsView(this.call));
+    // What was approved stays to be seen, not only the arguments that it was made from.
+    const change = isDiff(this.preview) ? [el("h4", {}, "Change"), diffView(this.preview)] : null;
+    refill(this.args, change, el("h4", {}, "Arguments"), argsView(this.call));
     refill(this.result, this.outcome ? resultView(this.outcome) : null);
   }
 }

@@ -6,7 +6,7 @@ import { settings } from "./settings.js";
 import { cost, count, oneLine } from "./text.js";
 import { timelineView } from "./timeline.js";
 import { drawTools } from "./tools.js";
-import { picturesOf } from "./trace.js";
+import { pictureOf, spentIn } from "./trace.js";
 
 const PICTURE_MS = 250;
 const TABS = ["run", "tools"];
@@ -130,13 +130,12 @@ export class Panel {
     if (!talk.id) return null;
     if (!view.past || talk.isLive) view.past = api.trace(talk.id).catch(() => ({ spans: [] }));
     const { spans } = await view.past;
-    const calls = talk.views.map((each) => new Set(each.cards.keys()));
-    return picturesOf(spans, calls)[talk.views.indexOf(view)] ?? null;
+    return pictureOf(spans, view.runs || []);
   }
 
   usage() {
-    const { usage, cost: spent } = this.talk.session || {};
-    if (!usage?.total_tokens) return null;
+    const { usage, cost: spent } = spentIn(this.talk.session);
+    if (!usage.total_tokens) return null;
     const rows = USAGE.filter(([key]) => usage[key]).map(([key, words]) => [el("dt", {}, words), el("dd", {}, count(usage[key]))]);
     if (typeof spent === "number") rows.push([el("dt", {}, "Cost"), el("dd", {}, cost(spent))]);
     return [el("h3", {}, "Tokens of this conversation"), el("dl", { class: "usage" }, rows)];

@@ -20,6 +20,8 @@ export class Talk {
       answer: (call, body) => this.answer(call, body),
       fork: (view) => page.fork(this.id, view.exchange),
       undo: () => page.undo(),
+      retry: (view) => page.retry(view),
+      goOn: () => page.goOn(),
       look: (view) => page.look(view),
       grew: () => this.follow(),
     };
@@ -28,6 +30,8 @@ export class Talk {
     // Somebody who opens something wants to look at it, not at the end.
     place.addEventListener("click", ({ target }) => target.closest(".head, summary, .more") && (this.isPinned = false), true);
     new ResizeObserver(() => this.follow()).observe(place);
+    setInterval(() => this.lookAgain(), AGAIN_MS);
+    document.addEventListener("visibilitychange", () => this.lookAgain());
   }
 
   reset(id) {
@@ -61,20 +65,22 @@ export class Talk {
   /** Shows a conversation that the service keeps. */
   async open(id, isGoingOn = false) {
     const session = await this.read(id);
-    if (!session) return;
+    if (session) this.show(session, isGoingOn);
+  }
+
+  show(session, isGoingOn = false) {
     this.draw(session, isGoingOn);
     if (session.run) this.join(session);
     else this.standing();
-    if (!session.run && session.state === "running") this.timer = setTimeout(() => this.lookAgain(session.updated), AGAIN_MS);
   }
 
-  /** Another process is at work on the conversation: it is read again whenever something was written to it. */
-  async lookAgain(updated) {
-    const ticket = this.ticket;
-    const session = await api.session(this.id).catch(() => null);
-    if (ticket !== this.ticket) return;
-    if (session && (session.updated !== updated || session.state !== "running")) this.again().catch((error) => this.page.failed(error));
-    else this.timer = setTimeout(() => this.lookAgain(updated), AGAIN_MS);
+  /** Others may write to the conversation, in another tab or process: it is read again whenever they did. */
+  async lookAgain() {
+    const { ticket } = this;
+    if (!this.id || !this.session || this.isLive || this.isSettling || document.hidden) return;
+    const session = await api.session(this.id, this.session.tag).catch(() => null);
+    if (ticket !== this.ticket || this.isLive || this.isSettling || !session) return;
+    this.show(session);
   }
 
   async read(id) {
@@ -99,13 +105,17 @@ export class Talk {
     // The events of a run that goes on say all of it, from the first on; what an earlier run did of the same exchange they don't.
     if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
     const opened = this.openCards();
+    const focused = document.activeElement?.closest?.(".call")?.dataset.id;
     const { scrollTop } = this.scroll;
     const wasPinned = this.isPinned;
     this.place.replaceChildren();
     this.undrawn = found.slice(0, -FIRST_DRAWN);
     this.views = found.slice(-FIRST_DRAWN).map((exchange) => this.made(exchange));
     this.place.append(...this.views.map((view) => view.node));
-    for (const card of this.views.flatMap((view) => [...view.cards.values()])) if (opened.has(card.call.id)) card.open(true);
+    for (const card of this.views.flatMap((view) => [...view.cards.values()])) {
+      if (opened.has(card.call.id)) card.open(true);
+      if (focused === card.call.id) card.toggle.focus({ preventScroll: true });
+    }
     this.feet();
     this.page.changed();
     if (wasPinned) this.toEnd();
@@ -229,14 +239,24 @@ export class Talk {
     const ticket = this.ticket;
     this.feet();
     this.page.changed();
+    this.isSettling = true;
     const session = await api.session(this.id).catch(() => null);
+    this.isSettling = false;
     if (!session || ticket !== this.ticket) return;
     this.session = session;
-    if (this.last) this.last.exchange = session.exchanges.at(-1)?.id ?? null;
+    this.learn(session);
     this.feet();
     this.page.changed();
     if (wasJoined || (event.reply?.approvals || []).length) this.again();
     else this.page.standing(session.state);
+  }
+
+  /** What the service knows of the last exchange by now. */
+  learn(session) {
+    const known = session.exchanges.at(-1);
+    if (!this.last || !known) return;
+    Object.assign(this.last, { exchange: known.id, runs: known.runs, isAnswered: known.answered });
+    this.last.canRetry ||= Boolean(known.failure) || !known.answered;
   }
 
   isGone(view) {
@@ -257,10 +277,11 @@ export class Talk {
   isRefused(view, error) {
     this.watch = null;
     this.page.found();
-    if (view.cards.size || view.text || this.joined) {
-      view.notice(error.message, "warning");
+    if (view.cards.size || view.text || this.joined || error.code.startsWith("model_")) {
+      // The exchange failed and is kept by the service, with its error.
+      view.fail({ error: error.code, message: error.message });
       view.close({ reason: "" });
-      this.feet();
+      this.isOver({});
     } else {
       // Nothing came of it: what was typed goes back to where it was typed.
       view.close({ reason: "" });

@@ -4,15 +4,19 @@
 import { el } from "./dom.js";
 
 const COMBINING = "\\u0300-\\u036f\\u0483-\\u0487\\u0591-\\u05bd\\u0610-\\u061a\\u064b-\\u065f\\u1ab0-\\u1aff\\u1dc0-\\u1dff\\u20d0-\\u20dc\\u20e1\\u20e3\\u20e5-\\u20f0\\ufe20-\\ufe2f";
+// Scripts whose spelling needs joiners, and emoji, which are put together by them. In Latin text a joiner only hides something.
+const SCRIPTS = ["Arabic", "Bengali", "Devanagari", "Gujarati", "Gurmukhi", "Kannada", "Khmer", "Malayalam", "Mongolian", "Myanmar", "Oriya", "Sinhala", "Syriac", "Tamil", "Telugu"];
+const JOINED = `[${SCRIPTS.map((name) => `\\p{Script=${name}}`).join("")}\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f\\u2640\\u2642]`;
 const UNSAFE = new RegExp(
   "[" +
     "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f" + // control characters but newline and tab
-    "\\u00ad\\u034f\\u061c\\u180b-\\u180f\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff" + // no width, another direction
+    "\\u00ad\\u034f\\u061c\\u180b-\\u180f\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff" + // no width, another direction
     "\\u1680\\u2000-\\u200a\\u2028\\u2029\\u205f\\u2800\\u3164\\u115f\\u1160\\uffa0" + // spaces that are none, ends of lines
     "\\u17b4\\u17b5\\ufff9-\\ufffb\\ufffe\\uffff\\u{1d173}-\\u{1d17a}" + // invisible marks, and what is no character
     "\\ufe00-\\ufe0d\\u{e0000}-\\u{e0fff}" + // tags and variants: text inside of text that nobody sees
     "\\u{d800}-\\u{dfff}\\ue000-\\uf8ff\\u{f0000}-\\u{10ffff}" + // halves of pairs, and what means something else everywhere
     "]" +
+    `|(?<!${JOINED})[\\u200c\\u200d]|[\\u200c\\u200d](?!${JOINED})` + // joiners, but between letters that need them, or emoji
     "|(?<![\\u00a9\\u00ae\\u203c-\\u3299\\u{1f000}-\\u{1faff}#*0-9])[\\ufe0e\\ufe0f]" + // how a sign is drawn, said twice
     `|(?<=[${COMBINING}]{4})[${COMBINING}]`, // more marks than this over one letter grow over the lines around it
   "gu",

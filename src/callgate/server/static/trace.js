@@ -1,28 +1,23 @@
 // Times that the service kept, as the picture of one exchange: `{rows, end, isLive}`, as timeline.js draws it.
 
-/**
- * The pictures of exchanges, each a set of call ids, oldest first. A run belongs to the exchange whose calls it ran; one
- * without calls, to the newest exchange without calls that has no run yet. Nothing where no times are kept.
- */
-export function picturesOf(spans, exchanges) {
-  const runs = spans.filter((span) => span.kind === "run").sort((a, b) => a.start_s - b.start_s);
-  const inside = (run) => spans.filter((span) => span.parent === run.id);
-  const found = exchanges.map(() => []);
-  let newest = exchanges.length - 1;
-  for (const run of runs.reverse()) {
-    const calls = new Set(inside(run).filter((span) => span.kind === "call").map((span) => span.id));
-    const asked = inside(run).filter((span) => span.kind === "approval").map((span) => span.id.replace(/-approval$/, ""));
-    const ids = new Set([...calls, ...asked]);
-    let at = exchanges.findLastIndex((exchange) => [...exchange].some((id) => ids.has(id)));
-    if (at < 0 && !ids.size) at = exchanges.findLastIndex((exchange, index) => index <= newest && !exchange.size && !found[index].length);
-    if (at < 0) continue;
-    newest = at;
-    found[at].unshift(run);
-  }
-  return found.map((its) => (its.length ? joined(its.map((run) => pictureOf(run, inside(run)))) : null));
+/** The picture of an exchange by the ids of its runs; nothing where no times are kept. */
+export function pictureOf(spans, ids) {
+  const runs = ids.map((id) => spans.find((span) => span.kind === "run" && span.id === id)).filter(Boolean);
+  return runs.length ? joined(runs.map((run) => runPicture(run, spans.filter((span) => span.parent === run.id)))) : null;
 }
 
-function pictureOf(run, spans) {
+/** What the exchanges of a conversation have cost that were not taken back. */
+export function spentIn(session) {
+  const usage = {};
+  let cost = null;
+  for (const exchange of session?.exchanges || []) {
+    for (const [key, value] of Object.entries(exchange.usage)) usage[key] = (usage[key] || 0) + value;
+    if (typeof exchange.cost === "number") cost = (cost ?? 0) + exchange.cost;
+  }
+  return { usage, cost };
+}
+
+function runPicture(run, spans) {
   const end = run.end_s ?? Date.now() / 1000;
   const rows = new Map([["model", { label: "Model", spans: [] }]]);
   const calls = spans.filter((span) => span.kind !== "model").sort((a, b) => a.start_s - b.start_s);

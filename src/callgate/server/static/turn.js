@@ -10,6 +10,15 @@ import { cost, count, duration, many, oneLine, shown } from "./text.js";
 
 const LONG_ANSWER = 200_000; // an answer beyond this is shown as text: marks in it would cost more than they are worth
 
+// What a person can do about an error of the model; the terminal gives the same advice.
+const ADVICE = {
+  model_auth: "Check the key that the service was started with (GOOGLE_API_KEY or GEMINI_API_KEY), or make a new one at aistudio.google.com/apikey.",
+  model_refused: "If the model is unknown, choose one from the list below the message field.",
+  model_rate_limited: "Wait a moment, or check the quota of the key.",
+  model_unreachable: "Check the network of the service, and whether it needs a proxy (HTTPS_PROXY).",
+  model_unavailable: "The model's server has a problem; trying again later usually helps.",
+};
+
 const LONG_BLOCK = 20_000;
 const LONG_BLOCK_MS = 150;
 
@@ -131,6 +140,8 @@ export class TurnView {
       el(
         "span",
         { class: "tools" },
+        isLast && this.canRetry && this.exchange && button("Retry", { class: "link", "data-do": "retry", title: "Send the message again", onclick: () => this.does.retry(this) }, "again"),
+        isLast && this.canRetry && this.isAnswered && this.exchange && button("Continue", { class: "link", "data-do": "continue", title: "Go on from the results so far", onclick: () => this.does.goOn() }, "send"),
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
         this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
         this.exchange && button("Fork", { class: "link", "data-do": "fork", title: "Start a new conversation with everything up to here", onclick: () => this.does.fork(this) }, "fork"),
@@ -150,9 +161,21 @@ export class TurnView {
   know(known) {
     if (!known) return;
     this.exchange = known.id;
+    this.runs = known.runs;
+    this.facts = { usage: known.usage, spent: known.cost };
+    this.isAnswered = known.answered;
+    this.canRetry = Boolean(known.failure) || !known.answered;
     if (known.failure?.partial) this.addPart({ text: known.failure.partial });
-    if (known.failure) this.notice(known.failure.message, "warning");
+    if (known.failure) this.fail(known.failure);
     else if (ENDS[known.finish_reason]) this.notice(ENDS[known.finish_reason], "warning");
+  }
+
+  /** The run ended with an error: what it was, and what a person can do about it. */
+  fail({ error, message }) {
+    const said = String(message || "");
+    this.notice(said.charAt(0).toUpperCase() + said.slice(1), "warning");
+    if (ADVICE[error]) this.notice(ADVICE[error]);
+    this.canRetry = true;
   }
 
   /** Something the model said, from the history. */
@@ -222,10 +245,11 @@ const TAKES = {
   thought_delta({ text }) {
     if (!this.thought) {
       this.answer = null;
-      this.thought = el("p", { class: "thoughttext" });
-      this.work.append(el("details", { class: "thought" }, el("summary", {}, "Thoughts"), this.thought));
+      const node = el("div", { class: "thoughttext" });
+      this.thought = new MarkdownStream(node);
+      this.work.append(el("details", { class: "thought" }, el("summary", {}, "Thoughts"), node));
     }
-    this.thought.append(...shown(text));
+    this.thought.add(text);
   },
   call_proposed({ call }) {
     this.card(call);
@@ -233,9 +257,9 @@ const TAKES = {
   call_args_delta({ call_id, text }) {
     this.cards.get(call_id)?.addArgs(text);
   },
-  approval_needed({ call, reason, preview }) {
+  approval_needed({ call, reason, preview, always }) {
     const card = this.card(call);
-    if (!card.isFinal) card.ask({ call, reason, preview });
+    if (!card.isFinal) card.ask({ call, reason, preview, always });
   },
   call_started({ call }) {
     this.card(call).start(call);
@@ -269,8 +293,8 @@ const TAKES = {
     }
     this.close({ usage: reply.usage, spent: reply.cost, reason: reply.finish_reason });
   },
-  error({ message }) {
-    this.notice(message, "warning");
+  error(event) {
+    this.fail(event);
     this.close();
   },
 };

@@ -1,0 +1,124 @@
+"""The page when a run fails, when others write to the same conversation, and when answers are wide or joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+expect.set_options(timeout=30_000)
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_refused_key_is_shown_at_once_kept_and_undone_alone(person: Any, served: Any) -> None:
+    notes = served.root / "notes.md"
+    before = notes.read_text("utf-8")
+    person.say("write that down")
+    person.decide("yes")
+    person.rest()
+    written = notes.read_text("utf-8")
+    requests: list[str] = []
+    person.page.on("request", lambda request: requests.append(f"{request.method} {request.url.rpartition('/')[2]}"))
+    person.ask("fail please")
+    assert requests.count("POST chat") == 1
+    for _ in range(2):
+        failed = person.page.locator(".turn").last
+        expect(failed.locator(".said")).to_have_text("fail please")
+        expect(failed.locator(".notice")).to_have_count(2)
+        expect(failed).to_contain_text("The key was refused")
+        expect(failed).to_contain_text("GEMINI_API_KEY")
+        expect(failed.locator("[data-do=retry]")).to_have_count(1)
+        expect(person.page.locator("#banner")).to_be_hidden()
+        person.page.reload()
+        person.page.wait_for_selector("html[data-ready]")
+    person.page.locator(".turn").last.locator("[data-do=undo]").click()
+    person.page.click("#confirm >> text=Undo >> nth=-1")
+    expect(person.page.locator(".said")).to_have_text(["write that down"])
+    assert notes.read_text("utf-8") == written
+    notes.write_text(before, "utf-8")
+
+
+def test_a_failed_message_is_sent_again_in_its_place(person: Any, served: Any) -> None:
+    person.ask("hello there")
+    person.ask("fail again")
+    (served.folder / "signals" / "well").touch()
+    try:
+        person.page.click("[data-do=retry]")
+        expect(person.page.locator(".answer").last).to_have_text("You said: fail again")
+        person.rest()
+        expect(person.page.locator(".said")).to_have_text(["hello there", "fail again"])
+        person.page.reload()
+        expect(person.page.locator(".said")).to_have_text(["hello there", "fail again"])
+    finally:
+        (served.folder / "signals" / "well").unlink()
+
+
+def test_a_second_tab_follows_what_is_said_and_answered_in_the_first(person: Any, visitor: Callable[..., Any]) -> None:
+    person.ask("hello from one")
+    other = visitor()
+    other.open(person.session)
+    expect(other.page.locator(".said")).to_have_text(["hello from one"])
+    person.say("again, a file")
+    expect(other.page.locator(".said")).to_have_text(["hello from one", "again, a file"])
+    other.page.locator("[data-answer=no]").wait_for()
+    person.decide("no")
+    person.rest()
+    expect(other.page.locator("[data-answer=no]")).to_have_count(0)
+    expect(other.page.locator(".answer").last).to_have_text("The plan is there.")
+    assert other.cards == person.cards == [("write_file", "Denied")]
+
+
+def test_the_scope_of_always_stands_on_its_button_and_the_diff_stays_on_the_card(person: Any, served: Any) -> None:
+    notes = served.root / "notes.md"
+    before = notes.read_text("utf-8")
+    person.say("write that down")
+    always = person.page.locator("[data-answer=always]")
+    expect(always).to_contain_text("Always in this session for /*")
+    expect(always.locator("kbd")).to_have_text("a")
+    person.decide("yes")
+    person.rest()
+    person.page.locator(".call .head").click()
+    expect(person.page.locator(".call .body .diff")).to_be_visible()
+    notes.write_text(before, "utf-8")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_words_of_a_wide_table_stay_whole_and_the_page_does_not_scroll(visitor: Callable[..., Any], width: int) -> None:
+    person = visitor(width=width)
+    person.open()
+    person.ask("table please")
+    lines = person.page.locator(".answer td").first.evaluate("cell => cell.getClientRects().length && cell.scrollHeight")
+    assert lines < 40
+    assert person.page.locator(".answer .table").evaluate("box => box.scrollWidth > box.clientWidth") or width > 2000
+    assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_joiners_are_kept_where_a_script_needs_them_and_spelled_out_where_they_hide(person: Any) -> None:
+    person.ask("joiners please")
+    shown = person.page.locator(".answer").last.inner_text()
+    assert shown == "\U0001f469\u200d\U0001f33e \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 pay<U+200C>me"
+
+
+def test_the_timeline_of_an_exchange_is_its_own_after_an_undo(person: Any) -> None:
+    for prompt in ("hello one", "hello two"):
+        person.ask(prompt)
+    spent = person.page.locator("#spent")
+    both = spent.inner_text()
+    person.page.locator(".turn").last.locator("[data-do=undo]").click()
+    person.page.click("#confirm >> text=Undo >> nth=-1")
+    expect(person.page.locator(".said")).to_have_text(["hello one"])
+    expect(spent).not_to_have_text(both)
+    first = person.page.evaluate(
+        """async () => {
+        const { api } = await import("/static/api.js");
+        const id = decodeURIComponent(location.hash.slice(1));
+        const [session, { spans }] = [await api.session(id), await api.trace(id)];
+        const runs = spans.filter((span) => span.kind === "run");
+        return [session.exchanges.map((each) => each.runs), runs.map((span) => span.name)];
+    }"""
+    )
+    assert first == [[["run-1"]], ["hello one", "hello two"]]
