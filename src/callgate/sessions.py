@@ -205,7 +205,7 @@ class _ExchangeReader:
         self._exchanges: list[Exchange] = []
         self._runs = 0
         self._spent = (Usage(), None)
-        """What the last exchange had spent before its current run."""
+        """Tokens and cost of the last exchange before its current run."""
         self.position = 0
         """The fact that is being read."""
 
