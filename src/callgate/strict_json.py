@@ -364,7 +364,7 @@ def depth_exceeds(value: Any, depth_max: int) -> bool:
     """True if lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
     level: list[Any] = _containers([value])
     for _ in range(depth_max):
-        level = _containers(child for item in level for child in _children(item))
+        level = [child for item in level for child in _containers(_children(item))]
         if not level:
             return False
         if len(level) > _SHARED_FROM:

@@ -6,6 +6,7 @@ This file knows no wire format, no model and no tool, and imports nothing of our
 from __future__ import annotations
 
 import copy
+import marshal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -113,7 +114,11 @@ class FunctionCall:
 
     def detached(self) -> FunctionCall:
         """Return the same call with its own copy of the arguments: callbacks cannot change what will run."""
-        return replace(self, args=copy.deepcopy(dict(self.args)))
+        args = dict(self.args)
+        try:
+            return replace(self, args=marshal.loads(marshal.dumps(args)))  # For plain JSON a tenth of `deepcopy`.
+        except ValueError:
+            return replace(self, args=copy.deepcopy(args))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

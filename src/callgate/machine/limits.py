@@ -5,18 +5,22 @@ Takes the state of a run, returns reasons and sentences; changes nothing but the
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
 from callgate.content.collect import RUNNABLE
+from callgate.errors import JsonError
 from callgate.machine.calls import TrackedCall
 from callgate.machine.run_state import RunState
+from callgate.strict_json import dump
 from callgate.types import FunctionCall, Usage
 
 __all__ = ["ANSWER_NOW", "count_repeats", "refusal", "refusals", "spent_budget"]
 
 ANSWER_NOW = "Answer with what you have."
 
+LONG_BYTES = 10_000
 _ENCODER = json.JSONEncoder(sort_keys=True, default=repr)
 
 
@@ -68,4 +72,11 @@ def _is_reached(most: float | None, used: float | None) -> bool:
 
 
 def _key(call: FunctionCall) -> str:
+    """Name a call by its content; long arguments by a hash, in the order in which they came."""
+    try:
+        encoded = dump(call.args)
+    except JsonError:
+        return f"{call.name} {_ENCODER.encode(call.args)}"
+    if len(encoded) > LONG_BYTES:
+        return f"{call.name} {hashlib.sha256(encoded).hexdigest()}"
     return f"{call.name} {_ENCODER.encode(call.args)}"

@@ -6,16 +6,17 @@ are checked against the tool's original schema, whatever form of it was declared
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate.errors import UsageError
-from callgate.schema.coerce import coerced, coerced_at, with_whole_numbers
+from callgate.schema.coerce import coerced, coerced_at, has_whole_float, with_whole_numbers
 from callgate.schema.names import renamed
 from callgate.schema.problems import sentences
 from callgate.schema.stepwise_check import judged, needs_narrowing
 from callgate.schema.validator import SchemaValidator, plain, validator_of
-from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, without_surrogates
+from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, is_sound, without_surrogates
 from callgate.types import Checked, ToolDefinition
 
 __all__ = ["check_arguments"]
@@ -44,6 +45,13 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) 
     # The common case: no error, so nothing to coerce and nothing to report.
     if _is_flat(args) and not validator.aliases and validator.root.is_valid(args):
         return Checked(args=dict(args))
+    if (
+        not validator.aliases
+        and not validator.cost.may_multiply
+        and _is_plain(args, validator)
+        and validator.root.is_valid(args)
+    ):
+        return Checked(args=marshal.loads(marshal.dumps(cast("dict[str, Any]", args))))
     if depth_exceeds(dict(args), DEPTH_MAX):
         return Checked(args=dict(args), problems=[f"the arguments are nested deeper than {DEPTH_MAX} levels"])
     if reason := first_bad(args):
@@ -85,6 +93,11 @@ def _is_flat(args: Mapping[str, Any]) -> bool:
         elif value is not None and kind is not bool:
             return False
     return True
+
+
+def _is_plain(args: Mapping[str, Any], validator: SchemaValidator) -> bool:
+    """True if this is plain JSON that needs no coercion if it is valid."""
+    return type(args) is dict and is_sound(args) and not (validator.has_integers and has_whole_float(args))
 
 
 def _first_not_json(args: Mapping[str, Any]) -> str | None:

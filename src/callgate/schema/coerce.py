@@ -21,7 +21,7 @@ from callgate.strict_json import is_exact, lost_by_reading, parse
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["coerced", "coerced_at", "with_whole_numbers"]
+__all__ = ["coerced", "coerced_at", "has_whole_float", "with_whole_numbers"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -48,7 +48,7 @@ def coerced(args: dict[str, Any], validator: SchemaValidator) -> tuple[dict[str,
 
 def with_whole_numbers(value: Any, validator: SchemaValidator, notes: list[str]) -> Any:
     """The value with `5` for `5.0` wherever an integer is meant; what was changed is added to the notes."""
-    return _with_integers(value, [validator.schema], validator.schema, (), notes) if _has_whole_float(value) else value
+    return _with_integers(value, [validator.schema], validator.schema, (), notes) if has_whole_float(value) else value
 
 
 def coerced_at(value: Any, place: Place, where: Path, validator: SchemaValidator) -> tuple[Any, list[str]]:
@@ -194,7 +194,8 @@ def _replaced(value: Any, path: Path, new: Any) -> Any:
     return value
 
 
-def _has_whole_float(value: Any) -> bool:
+def has_whole_float(value: Any) -> bool:
+    """True if there is a number such as `5.0` in the value."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -22,7 +22,7 @@ from callgate.schema.patterns import Settled, respell_misread, respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
 from callgate.schema.shape import ALL_TYPES
 from callgate.schema.validation_cost import ValidationCost
-from callgate.strict_json import DEPTH_MAX
+from callgate.strict_json import DEPTH_MAX, dump
 from callgate.types import ToolDefinition
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class SchemaValidator:
     def has_ambiguous_keys(self) -> bool:
         """True if the validator's paths cannot be trusted."""
         return has_ambiguous_keys(self.schema)
+
+    @cached_property
+    def has_integers(self) -> bool:
+        """True if a value may have to be an integer somewhere."""
+        return b'"integer"' in dump(self.schema)
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 import time
 from collections.abc import Callable, Generator
@@ -87,7 +86,7 @@ class RunningCall:
         )
         self._loop = loop
         # Last, because a loop with eager tasks begins the work here and now.
-        self._task = loop.create_task(self._work(tool, copy.deepcopy(dict(call.args)), context))
+        self._task = loop.create_task(self._work(tool, dict(call.detached().args), context))
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:
