@@ -36,6 +36,7 @@ _CODES = {
 _NEVER_AGAIN = frozenset({501, 505})
 _TOO_LARGE = re.compile(r"too large|payload size|exceeds the (maximum|limit)|token count", re.IGNORECASE)
 _NOT_SERVED_HERE = re.compile(r"location is not supported|region is not supported", re.IGNORECASE)
+_BAD_KEY = re.compile(r"API key (?:not valid|expired)", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:function calling|tool use|tools?) (?:is|are) not (?:enabled|supported)"
     r"|does not support (?:function calling|tools?\b)",
@@ -67,7 +68,7 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     reasons = {item.get("reason") for item in details}
     if "LOCATION_NOT_SUPPORTED" in reasons or _NOT_SERVED_HERE.search(message):
         return refusal(AuthError(f"the API is not served in this region ({named}): {message}"))
-    if code in (401, 403) or "API_KEY_INVALID" in reasons:
+    if code in (401, 403) or "API_KEY_INVALID" in reasons or (code == 400 and _BAD_KEY.search(message)):
         denied = AuthError(f"the server refused the key or its rights ({named}): {message}")
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
     if code == 413 or (code == 400 and _TOO_LARGE.search(message)):

@@ -129,6 +129,8 @@ class AnswerReader:
         self._model: str | None = None
         self._is_resumed = False
         self._is_chainable = True
+        self._is_repaired = False
+        """True if a call got an id here."""
 
     def resume(self) -> None:
         """Another stream of the same interaction follows: after the last event, or from its beginning."""
@@ -251,9 +253,9 @@ class AnswerReader:
         self._head(interaction)
         self._count(interaction.get("usage"))
         self._take_token(interaction)
-        self.status = status if isinstance(status, str) else "completed"
+        before, self.status = self.status, status if isinstance(status, str) else "completed"
         if self.status in PENDING or (self._is_behind and self.status not in _ENDINGS):
-            self.progress = self.status
+            self.progress = self.status if self.status != before else ""
             return
         self._start_over()
         steps = objects_in(interaction.get("steps"))
@@ -271,11 +273,12 @@ class AnswerReader:
         """An error that ends the answer as a finish reason does."""
         error = _object(event.get("error"))
         ending = ending_of(error)
+        self.is_over = True
         if ending is None:
             raise error_of(error, _NOBODY)
-        self.is_over = True
         reason, message = ending[0], str(error.get("message") or "")
-        if ending[1] and not self.has_said:
+        has_begun = self.has_said or any(step.get("type") != "thought" for step in self._steps.values())
+        if ending[1] and not has_begun:
             yield blocked(reason, message, [])
         else:
             yield say(finish_reason=reason, finish_message=message, usage=self._total(), model=self._model)
@@ -333,14 +336,14 @@ class AnswerReader:
         steps = self._sound_steps()
         for step in steps:
             if step.get("type") == "model_output" and isinstance(error := step.get("error"), dict):
-                yield from self._refuse(cast("JsonObject", error))
+                yield from self._error({"error": cast("JsonObject", error)})
                 return
         yield say(
             call_parts_of(steps),
             finish_reason=_REASONS.get(status, status.upper()),
             usage=self._total(),
             model=self._model,
-            interaction=self._record(steps, status).to_json() if steps else None,
+            interaction=self._record(steps, status).to_json() if steps and not self._is_repaired else None,
         )
 
     def _failed(self, interaction: JsonObject) -> Generator[JsonObject, None, bool]:
@@ -348,12 +351,8 @@ class AnswerReader:
         error = errors[0] if errors else _object(interaction.get("error"))
         if not error:
             raise ServerUnavailableError("the server says that the interaction failed, and not why", retryable=True)
-        yield from self._refuse(error)
-        return True
-
-    def _refuse(self, error: JsonObject) -> Iterator[JsonObject]:
-        self.is_over = False
         yield from self._error({"error": error})
+        return True
 
     def _sound_steps(self) -> list[JsonObject]:
         """The steps in order, with an id for every call, and none twice."""
@@ -368,8 +367,9 @@ class AnswerReader:
             while made in ids:
                 made += "_"
             if made != own:
+                # The server knows the call by another id, or by none: it cannot take the signed steps back.
                 steps[place] = {**step, "id": made}
-                self._is_chainable = False  # The server knows the call by another id, or by none.
+                self._is_repaired = True
             if not isinstance(step.get("name"), str) or not isinstance(step.get("arguments", {}), dict):
                 self._is_chainable = False
             ids.add(str(made))

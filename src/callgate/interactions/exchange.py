@@ -156,6 +156,7 @@ class _Answer:
         """One request, and its stream taken up again by its id where the server keeps it."""
         items = self._created(body, stream=self._request.stream)
         resumes = 0
+        broken: ModelError | None = None
         while True:
             try:
                 async with contextlib.aclosing(self._read(items)) as read:
@@ -166,10 +167,18 @@ class _Answer:
                     status = self.reader.status or "not completed"
                     raise ProtocolError(f"the answer ended early: the interaction is {status}", retryable=True)
                 return
+            except InvalidRequestError as error:
+                if broken is None:
+                    raise
+                if error.status == "NOT_FOUND" or resumes >= RESUMES_MAX:
+                    raise broken from error  # There is nothing to take up.
+                resumes = RESUMES_MAX
+                items = self._fetched(stream=False, until=self._until)
             except _BROKEN as error:
                 self._until = items.until
                 if not self._can_resume(error) or resumes >= RESUMES_MAX:
                     raise
+                broken = broken or error
                 resumes += 1
                 yield Notice("waiting", f"The stream of interaction {self.reader.id} is taken up again: {error}", "warning")
                 # The last attempt asks for the whole of it: some streams give a few events and then nothing.

@@ -121,7 +121,7 @@ class StepWriter:
         content = talk[place]
         if talk.is_model(place):
             record = Record.of(content)
-            is_own = own and record is not None and record.origin == self._origin
+            is_own = own and record is not None and record.origin == self._origin and self._is_signed(record)
             steps, ids = (record.steps, _ids_of(content)) if is_own and record else self._rewritten(content)
             made = _Written(encoded, _joined(steps), ids, record)
         else:
@@ -133,6 +133,10 @@ class StepWriter:
         self._kept[key] = made
         self._kept_bytes += len(made.steps)
         return made
+
+    def _is_signed(self, record: Record) -> bool:
+        """True if the steps can go back as they are: a thought that came without a signature is refused."""
+        return not self._vouch or all(step.get("signature") for step in record.steps if step.get("type") == "thought")
 
     def _rewritten(self, content: Content) -> tuple[list[JsonObject], tuple[str, ...]]:
         """The steps of an answer of another model, or of this one by another API."""

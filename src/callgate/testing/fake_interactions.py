@@ -23,12 +23,12 @@ from typing import Any
 from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.testing.answers import Answer, answer, call, calls, raw, text, thought
-from callgate.testing.exchange import Exchange, Request
+from callgate.testing.exchange import SSE_TYPE, Body, Exchange, Request
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.google_fields import as_list, as_object
-from callgate.testing.http_lines import HttpRequest
+from callgate.testing.http_lines import HttpRequest, chunk
 from callgate.testing.interaction_answers import interaction_demo
-from callgate.testing.interaction_exchange import InteractionExchange
+from callgate.testing.interaction_exchange import InteractionExchange, sse
 from callgate.testing.interaction_faults import fault
 from callgate.testing.interaction_fields import InteractionRefusal
 from callgate.testing.interaction_rules import InteractionState, Stored, interaction_judge
@@ -163,6 +163,10 @@ class FakeInteractions(FakeServer):
             self.refusals.append(refusal)
             await exchange.refuse(refusal)
             return
+        if found.resume:
+            how, found.resume = found.resume, ""
+            await _badly_resumed(exchange, found, how, places.get(last, -1) + 1)
+            return
         # A run that goes on has not said its last words yet; its stream ends when the connection does.
         events = found.events[places[last] + 1 if last else 0 :] if is_done else found.events[:2]
         await exchange.send_events(events, done=is_done)
@@ -197,6 +201,17 @@ class FakeInteractions(FakeServer):
 
     def _find(self, exchange: InteractionExchange, id: str) -> Stored | None:
         return self.state.find(id, exchange.key, self.clock.now())
+
+
+async def _badly_resumed(exchange: InteractionExchange, found: Stored, how: str, start: int) -> None:
+    """Resume a stream as the service sometimes does: from its beginning, or with two events and then nothing."""
+    if how == "zero":
+        await exchange.send_events([{**event, "event_id": f"again_{event['event_id']}"} for event in found.events])
+        return
+    await exchange.begin(Body(SSE_TYPE, (), streamed=True))
+    for event in found.events[start : start + 2]:
+        await exchange.send(chunk(sse(event)))
+    await exchange.until_gone()
 
 
 def _lost(what: str, *, rule: str = "IR01") -> InteractionRefusal:

@@ -38,6 +38,8 @@ class InteractionExchange(Exchange):
     state: InteractionState = field(default_factory=InteractionState)
     polls: int = 0
     """How often a background run is said to be in progress."""
+    resume: str = ""
+    """How a stream is resumed that is taken up again: rightly, `hang` or `zero`."""
     numbered: bool = True
     """True if events of stored interactions have ids."""
     change: Callable[[JsonObject], JsonObject] | None = None
@@ -71,7 +73,6 @@ class InteractionExchange(Exchange):
             if made["status"] == "failed":
                 error = {"code": str(given.finish_reason).lower(), "message": given.finish_message or ""}
                 made["errors"] = [error]
-        self.state.remember(steps)
         who = {name: self.wire[name] for name in ("model", "agent") if name in self.wire}
         made = {
             "object": "interaction", "created": _CREATED, "updated": _CREATED, **who, "steps": steps,
@@ -80,6 +81,7 @@ class InteractionExchange(Exchange):
         if self.is_stored:
             made = {"id": self._new_id(), **made}
         made = self.change(made) if self.change is not None else made
+        self.state.remember([as_object(step) for step in as_list(made.get("steps"))])
         if isinstance(token := made.get("continuation_token"), str):
             self.state.tokens.add(token)
         if self.is_stored and made.get("id"):
@@ -101,6 +103,7 @@ class InteractionExchange(Exchange):
             id=made["id"], key=self.key, steps=[*(previous.steps if previous else []), *said, *output], output=output,
             status="in_progress" if is_background else made["status"], at=self.clock.now(), request=made,
             events=events_of(made, numbered=self.numbered), is_background=is_background, polls_left=self.polls,
+            resume=self.resume,
         )  # fmt: skip
 
     def messages(self, item: Any) -> list[bytes]:

@@ -49,12 +49,20 @@ def _one_call(exchange: InteractionExchange) -> Answer:
 
 
 def _spoiled(
-    spoil: Spoil, *, default: Callable[[InteractionExchange], Any] | None = None, done: bool = True, reset: bool = False
+    spoil: Spoil,
+    *,
+    default: Callable[[InteractionExchange], Any] | None = None,
+    done: bool = True,
+    reset: bool = False,
+    resume: str = "",
 ) -> Act:
     """An answer whose events are changed on their way; a request that is not streamed is answered by a stream too."""
 
     async def act(exchange: InteractionExchange) -> None:
+        exchange.resume = resume
+        before = set(exchange.state.issued)
         events = spoil(exchange.events(exchange.plan(None if default is None else default(exchange))))
+        exchange.state.spoiled |= set(exchange.state.issued) - before
         if not reset:
             await exchange.send_events(events, done=done)
             return
@@ -386,9 +394,10 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
         "same": _changed(_status("requires_continuation", continuation_token="again"), default=text("Part.")),
         "none": _changed(_status("requires_continuation"), default=text("Part.")),
     }, times=None),
-    row("IF62", "resume_hangs", "a stream that breaks off", _spoiled(_until_text, done=False, reset=True)),
+    row("IF62", "resume_hangs", "a stream that breaks off, and hangs when it is resumed",
+        _spoiled(_until_text, done=False, reset=True, resume="hang")),
     row("IF63", "resume_from_zero", "a stream that is resumed from its beginning",
-        _spoiled(_until_text, done=False, reset=True)),
+        _spoiled(_until_text, done=False, reset=True, resume="zero")),
     row("IF64", "resume_lost", "a stream that breaks off and is forgotten", _gone_in_stream()),
     row("IF65", "never_ends", "a background run that never ends", _never_ends),
     row("IF66", "background_lost", "a background run that was accepted and is unknown", _gone),

@@ -72,8 +72,8 @@ class Stored:
     is_background: bool = False
     polls_left: int = 0
     """How often it is still said to be in progress."""
-    tokens: set[str] = field(default_factory=set[str])
-    """Continuation tokens that were given out and not used."""
+    resume: str = ""
+    """How its stream is resumed: rightly, `hang` or `zero`."""
 
 
 @dataclass(slots=True)
@@ -87,6 +87,9 @@ class InteractionState:
     odd: list[JsonObject] = field(default_factory=list[JsonObject])
     """Steps of unknown types that the server itself sent."""
     tokens: set[str] = field(default_factory=set[str])
+    """Continuation tokens that were given out and not used."""
+    spoiled: set[str] = field(default_factory=set[str])
+    """Signatures of answers that were changed on their way, so that nobody can give them back as they were."""
 
     def find(self, id: Any, key: str, now: float) -> Stored | None:
         """A stored interaction of this key that is not forgotten yet."""
@@ -454,6 +457,10 @@ def _signed(turn: Sequence[JsonObject], state: InteractionState) -> InteractionR
         issued = state.issued.get(str(signature))
         if issued is None:
             return _refuse("IR32", _CORRUPTED, late=True)
-        if list(turn[place:]) != issued and "processing_call" not in {step.get("type") for step in turn}:
+        if (
+            signature not in state.spoiled
+            and list(turn[place:]) != issued
+            and "processing_call" not in {step.get("type") for step in turn}
+        ):
             return _refuse("IR33", _CORRUPTED, late=True)
     return None

@@ -1,0 +1,189 @@
+"""Background runs: journalled before anybody waits, picked up by id after a crash, cancelled at the server."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interactions.conftest import Clock, model_for, run, scene_of
+
+from callgate import Gate, UsageError
+from callgate.events import Notice, ThoughtDelta
+from callgate.machine import facts
+from callgate.store import MemoryStore, open_store
+from callgate.testing.fake_interactions import FakeInteractions, answer, call, thought
+
+AGENT = "deep-research-preview-04-2026"
+BEHIND = {"settings": {"background": True}}
+
+
+class GoneError(Exception):
+    """The process is gone, as far as the run is concerned."""
+
+
+class Waiting(Clock):
+    """A clock whose waits never end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
+class Watched(FakeInteractions):
+    """A server that says when it was asked for a run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.asked = threading.Event()
+
+    async def _get(self, exchange: Any, id: str) -> None:
+        self.asked.set()
+        await super()._get(exchange, id)
+
+
+async def interrupted(fake: FakeInteractions, store: MemoryStore) -> None:
+    """Begin a run, and leave it as a process that dies leaves it."""
+    clock = Waiting()
+    async with Gate(model_for(fake, clock), store=store, mode="native", **BEHIND) as gate:
+        running = asyncio.create_task(gate.run("Search.", session="s"))
+        await clock.begun.wait()
+        assert gate.interrupt("s", GoneError())
+        with pytest.raises(GoneError):
+            await running
+
+
+def test_a_background_run_with_calls_is_answered_in_the_background() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), "Three."], **BEHIND) as it:
+            reply = await it.ask("1 + 2?")
+            assert (reply.text, it.ran) == ("Three.", ["add 1 2"])
+            assert [body["background"] for body in it.fake.creations] == [True, True]
+            assert "progress" in it.notices
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_the_id_is_journalled_before_anybody_waits_and_the_run_is_picked_up_by_it() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Found."], polls=2) as fake:
+            await interrupted(fake, store)
+            journal = await store.load("s")
+            [accepted] = [fact for fact in journal if isinstance(fact, facts.ModelAccepted)]
+            assert accepted.id in fake.state.stored
+            async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
+                reply = await gate.run(session="s")
+            assert (reply.text, len(fake.creations), fake.cancelled) == ("Found.", 1, [])
+
+    run(story)
+
+
+def test_a_run_that_the_server_forgot_meanwhile_is_begun_again() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Lost.", "Found."], polls=2) as fake:
+            await interrupted(fake, store)
+            fake.forget()
+            async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
+                reply = await gate.run(session="s")
+            assert (reply.text, len(fake.creations)) == ("Found.", 2)
+
+    run(story)
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_run_that_another_one_finishes(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+from callgate import Gate, InteractionsModel
+from callgate.gemini.surface import Surface
+
+async def main():
+    surface = Surface(kind="developer", base_url=sys.argv[1], version="v1beta", api_key="test-key")
+    async with Gate(InteractionsModel("gemini-3.8-flash", surface=surface), store=sys.argv[2], mode="native",
+                    settings={"background": True}) as gate:
+        async for event in gate.stream("Search.", session="s"):
+            pass
+asyncio.run(main())
+"""
+    path = str(tmp_path / "sessions.db")
+    with Watched.in_thread(["Found."], polls=1_000_000) as fake:
+        child = subprocess.Popen([sys.executable, "-c", program, fake.base_url, path])
+        try:
+            assert fake.asked.wait(120)  # It asks for the run, so it has journalled the id.
+        finally:
+            child.kill()
+            child.wait()
+        for stored in fake.state.stored.values():
+            stored.polls_left = 0
+
+        async def story() -> Any:
+            store = open_store(path)
+            async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
+                reply = await gate.run(session="s")
+            await store.aclose()
+            return reply
+
+        assert run(story).text == "Found."
+        assert len(fake.creations) == 1
+
+
+def test_cancelling_the_run_cancels_it_at_the_server() -> None:
+    async def story() -> None:
+        clock = Waiting()
+        async with FakeInteractions(["Never."], polls=1_000_000) as fake:
+            async with Gate(model_for(fake, clock), mode="native", **BEHIND) as gate:
+                running = asyncio.create_task(gate.run("Search.", session="s"))
+                await clock.begun.wait()
+                assert gate.cancel("s")
+                assert (await running).finish_reason == "cancelled"
+            assert len(fake.cancelled) == 1
+
+    run(story)
+
+
+def test_an_agent_shows_its_progress_as_events_and_its_text_as_the_answer() -> None:
+    async def story() -> None:
+        script = [answer(thought("I look for sources."), "The report.")]
+        async with scene_of(script, name=AGENT, tools=[]) as it:
+            events = [event async for event in it.gate.stream("Research this.")]
+            assert [event.text for event in events if isinstance(event, ThoughtDelta)] == ["I look for sources."]
+            assert any(isinstance(event, Notice) and event.code == "progress" for event in events)
+            body = it.fake.creations[0]
+            assert (body["agent"], body["background"], body["store"]) == (AGENT, True, True)
+            assert "model" not in body
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_an_agent_takes_no_settings_of_a_model() -> None:
+    async def story() -> None:
+        async with scene_of([], name=AGENT, tools=[], settings={"temperature": 1}) as it:
+            with pytest.raises(UsageError, match="takes no settings of a model: temperature"):
+                await it.ask()
+
+    run(story)
+
+
+def test_an_agent_is_asked_by_name_as_any_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    assert type(Gate(AGENT, mode="native").model).__name__ == "InteractionsModel"
+    assert type(Gate("gemini-3.8-flash", mode="native").model).__name__ == "GeminiModel"
+    assert type(Gate("gemini-3.8-flash", mode="native", api="interactions").model).__name__ == "InteractionsModel"
+    monkeypatch.setenv("GEMINI_API", "interactions")
+    gate = Gate("gemini-3.8-flash", mode="native")
+    assert type(gate.model).__name__ == "InteractionsModel"
+    assert type(gate.with_options(api="generateContent").model).__name__ == "GeminiModel"
+    with pytest.raises(UsageError, match="use one of 'generateContent', 'interactions'"):
+        Gate("gemini-3.8-flash", api="soap")  # pyright: ignore[reportArgumentType]
