@@ -24,7 +24,7 @@ from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [
     "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_functions", "declared_names", "digest",
-    "in_schema_field", "split_built_in", "tool_config", "without_functions",
+    "in_schema_field", "remote_servers", "split_built_in", "tool_config", "without_functions",
 ]  # fmt: skip
 
 NAME_CHARS_MAX = 64
@@ -175,6 +175,12 @@ def declared_functions(declaration: Declaration) -> list[JsonObject]:
     ]
 
 
+def remote_servers(declaration: Declaration) -> list[str]:
+    """Return the names of the MCP servers that Google calls by itself, past every permission of this side."""
+    servers: list[Any] = [server for tool in declaration.tools for server in tool.get("mcpServers", ())]
+    return [str(strict_json.objects_in([server])[0].get("name")) for server in servers if isinstance(server, Mapping)]
+
+
 def without_functions(declaration: Declaration) -> Declaration:
     """Return the declared tools besides functions: those that run at Google."""
     tools = [{key: value for key, value in tool.items() if key != "functionDeclarations"} for tool in declaration.tools]
@@ -243,6 +249,7 @@ def digest(definition: ToolDefinition) -> str:
 
 
 _SPELLED = {spelled: name for name in BUILT_IN for spelled in (name, re.sub("([A-Z])", r"_\1", name).lower())}
+_SPELLED["mcp_server"] = "mcpServers"
 # A list of servers: there is nothing to switch on by its bare name.
 _CONFIGURED = frozenset({"mcpServers"})
 
@@ -263,12 +270,29 @@ def _built_in_fields(built_in: Iterable[BuiltIn]) -> JsonObject:
                 near = difflib.get_close_matches(str(spelled), _SPELLED, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(BUILT_IN)}"
                 raise UsageError(f"there is no built-in tool {spelled!r} (functions are passed as such): {hint}")
-            if name in fields:
+            if name in fields and spelled != "mcp_server":
                 raise UsageError(f"the built-in tool {name!r} is given twice: keep one of them")
             if value is None and name in _CONFIGURED:
                 raise UsageError(f"the built-in tool {name!r} needs its configuration: pass {{{name!r}: [...]}}")
-            fields[name] = {} if value is None else value
+            if name == "mcpServers":
+                fields[name] = [*fields.get(name, ()), *_servers(value)]
+            else:
+                fields[name] = {} if value is None else value
     return fields
+
+
+def _servers(value: Any) -> list[Any]:
+    """MCP servers in Gemini's form; `{"name": ..., "url": ...}` alone is understood too."""
+    listed: list[Any] = [value] if isinstance(value, Mapping) else list(value)
+    return [
+        _server(cast("Mapping[str, Any]", each)) if isinstance(each, Mapping) and "url" in each else each for each in listed
+    ]
+
+
+def _server(server: Mapping[str, Any]) -> JsonObject:
+    inner = {key: server[key] for key in ("url", "headers") if key in server}
+    rest = {key: value for key, value in server.items() if key not in ("url", "headers", "type")}
+    return rest | {"streamableHttpTransport": inner}
 
 
 def _declaration(name: str, definition: ToolDefinition, schema_field: str, compiled: Compiled) -> JsonObject:

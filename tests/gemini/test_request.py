@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from callgate import strict_json
+from callgate import Policy, strict_json
 from callgate.declaration import BUILT_IN, declare, split_built_in
 from callgate.definitions.function import function_tool
 from callgate.errors import ToolError, ToolNotDeclarableError, UsageError
@@ -263,6 +263,7 @@ CASES: dict[str, Case] = {
             {"mcp_servers": [{"name": "git", "streamableHttpTransport": {"url": "https://example.org/mcp"}}]},
         ),
         surfaces=("developer",),
+        gate={"policy": Policy(rules=["allow @git"])},
     ),
     "built-in tools of Vertex": Case(
         tools=(

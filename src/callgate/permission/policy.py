@@ -213,6 +213,16 @@ class Policy:
             return True  # As it mostly is, and there may be a thousand tools.
         return self.explain(definition).declared
 
+    def allows_server(self, name: str) -> bool:
+        """True if a rule allows a server by its name (`@name`) for all calls, and no rule asks or denies.
+
+        For servers that the provider of the model calls by itself: their calls never come by here.
+        """
+        about = self._about(ToolDefinition(name="*", kind="mcp", server=name))
+        is_named = any(rule.verdict == "allow" and rule.server == name and not rule.is_conditional for rule in about)
+        is_clear = all(rule.verdict == "allow" for rule in about) and self.mode != "plan"
+        return is_named and is_clear and all(part.allows_server(name) for part in self.parts)
+
     # Internals ------------------------------------------------------------------------------------------------------------
 
     def _about(self, definition: ToolDefinition) -> list[Rule]:

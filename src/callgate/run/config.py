@@ -23,7 +23,7 @@ from callgate.models import (
 )
 from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
-from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer
+from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer, refuse_remote_servers
 from callgate.store import Store
 from callgate.telemetry import Spans, spans_of
 from callgate.tools.executor import Executor
@@ -64,8 +64,14 @@ class GateConfig:
         return self.declarer.executor
 
     def declare(self, found: Collection[str] = ()) -> DeclaredTools:
-        """The tools that are declared: those shown from the start, and those that were found since."""
-        return self.declarer.declare(self.guard.policy, found)
+        """The tools that are declared: those shown from the start, and those that were found since.
+
+        Raises:
+            UsageError: a server among them would be called by Google without a rule that allows it.
+        """
+        declared = self.declarer.declare(self.guard.policy, found)
+        refuse_remote_servers(declared.declaration, self.guard.policy)
+        return declared
 
     def check_choice(self, choice: ToolChoice) -> None:
         """Raise now what would fail in the first request."""

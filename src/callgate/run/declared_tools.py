@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from callgate.content.response import is_longer, whole_text
 from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
-from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
+from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare, remote_servers
+from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.machine import facts
 from callgate.permission.policy import Policy
@@ -22,7 +23,7 @@ from callgate.tools.executor import Executor
 from callgate.tools.read_result import ReadResult
 from callgate.types import JsonObject, ToolDefinition, ToolResult
 
-__all__ = ["NO_TOOLS", "DeclaredTools", "ToolDeclarer"]
+__all__ = ["NO_TOOLS", "DeclaredTools", "ToolDeclarer", "refuse_remote_servers"]
 
 LOOK_ALIKES_TOLD = 5
 SHARED_MAX = 64
@@ -181,3 +182,17 @@ async def _whole_result(store: Store, session: str, call_id: str) -> str | None:
     """The text of a result, of which the model may have seen only a part."""
     ended = (fact for fact in await store.load(session) if isinstance(fact, facts.CallEnded) and fact.id == call_id)
     return next((whole_text(fact.result) for fact in ended), None)
+
+
+def refuse_remote_servers(declaration: Declaration, policy: Policy) -> None:
+    """Refuse MCP servers that Google calls by itself, unless a rule allows them by name: nobody else is asked.
+
+    Raises:
+        UsageError: there is such a server; the message has the rule.
+    """
+    for name in remote_servers(declaration):
+        if not policy.allows_server(name):
+            raise UsageError(
+                f"the MCP server {name!r} would be called by Google, past every permission here: allow it by name, with "
+                f"Policy(rules=['allow @{name}']), or pass McpServer(...) to have its calls run here"
+            )

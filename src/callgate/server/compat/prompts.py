@@ -30,6 +30,7 @@ from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerSte
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
 from callgate.models import ModelRequest, answering, known_settings
+from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, guard_of
 from callgate.server.body import off_loop
 from callgate.server.errors import HttpError
@@ -279,6 +280,7 @@ def _request(wanted: CompatRequest, gate: Gate, settings: JsonObject) -> tuple[M
     declaration = declare(wanted.definitions, built_in=wanted.built_in, tool_choice=wanted.tool_choice)
     if declaration.quarantined:
         raise HttpError(400, "invalid_request", next(iter(declaration.quarantined.values())))
+    refuse_remote_servers(declaration, guard_of(gate).policy)
     aliases = {own: declared for declared, own in declaration.names.items() if own != declared}
     contents = [with_names(content, aliases) for content in wanted.contents] if aliases else wanted.contents
     conversation = Conversation(contents)
