@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from callgate import user_code
-from callgate.config.known_secrets import redact_known
+from callgate.config.known_secrets import redact_known, redact_known_in
 from callgate.content.collect import ModelResponse
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.request import ModelRequest
@@ -369,5 +369,5 @@ def _said(items: Sequence[JsonObject]) -> Iterable[JsonObject]:
 
 
 def _json(value: Any) -> str:
-    text = _redactor().text(json.dumps(value, ensure_ascii=False, default=repr))
+    text = _redactor().text(json.dumps(redact_known_in(value), ensure_ascii=False, default=repr))
     return text if len(text) <= CONTENT_CHARS_MAX else f"{text[:CONTENT_CHARS_MAX]}…"

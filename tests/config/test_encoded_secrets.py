@@ -46,3 +46,10 @@ def test_a_text_whose_characters_cannot_be_placed_goes_as_a_whole():
     assert SecretNeedles(["made-up-\u0130stanbul"]).redact("see made%2Dup-\u0130stanbul") == (
         "[redacted: a text with a known secret]"
     )
+
+
+def test_a_secret_that_looks_like_an_escape_is_found_broken_over_lines():
+    for secret in ("made-up-%41-one", "made-up-&amp;-one"):
+        for place in range(1, len(secret)):
+            broken = f"{secret[:place]}\n{secret[place:]}"
+            assert SecretNeedles([secret]).redact(f"x {broken} y") == "x [redacted: known secret] y"

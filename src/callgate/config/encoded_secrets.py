@@ -27,6 +27,10 @@ _JUNK_CHARS = frozenset("\\\"'\u200b\u200c\u200d\u2060\ufeff")
 _PERCENT = re.compile(r"%[0-9a-fA-F]{2}(?:%[89abAB][0-9a-fA-F]){0,3}")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,8};?|#[xX][0-9a-fA-F]{1,8};?|[^\t\n\f <&#;]{1,32};?)")
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_ESCAPE_OR_BREAK = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|[nrtbf])")
+
+_READINGS = (None, _ESCAPE, _ESCAPE_OR_BREAK)
+"""The escapes that are decoded. A secret may hold what looks like one, so a text is also read literally."""
 
 Placed: TypeAlias = list[tuple[str, int, int]]
 """The characters of a decoded text, each with the piece of the original that it stands for."""
@@ -38,67 +42,73 @@ class SecretNeedles:
     def __init__(self, secrets: Iterable[str]) -> None:
         # The longest first: one may be part of another.
         self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
-        plain = [_squeezed(secret) for secret in self._secrets]
-        encoded = [_squeezed(form) for secret in self._secrets for form in _encoded_forms(secret)]
-        self._plain = list(dict.fromkeys(needle for needle in plain if needle))
-        self._all = list(dict.fromkeys(needle for needle in (*plain, *encoded) if needle))
+        forms = [form for secret in self._secrets for form in _encoded_forms(secret)]
+        self._plain = [(escape, _unique(self._secrets, escape)) for escape in _READINGS]
+        self._all = [(escape, _unique([*self._secrets, *forms], escape)) for escape in _READINGS]
 
     def redact(self, text: str, *, encoded: bool = True) -> str:
         """The text without the secrets; `encoded=False` looks only for those that are spelled out."""
         for secret in self._secrets:
             if secret in text:
                 text = text.replace(secret, REPLACEMENT)
-        if not self._plain:
-            return text
-        squeezed = _squeezed(text)
-        found = [needle for needle in (self._all if encoded else self._plain) if needle in squeezed]
-        if not found:
-            return text
-        cut = _without(text, found)
-        squeezed = _squeezed(cut)
-        # In a mixture of forms whose places cannot be found, the whole text goes.
-        return WHOLE if any(needle in squeezed for needle in found) else cut
+        for escape, needles in self._all if encoded else self._plain:
+            squeezed = _squeezed(text, escape)
+            found = [needle for needle in needles if needle in squeezed]
+            if not found:
+                continue
+            text = _without(text, found, escape)
+            squeezed = _squeezed(text, escape)
+            if any(needle in squeezed for needle in found):
+                return WHOLE  # It is there in a mixture of forms whose places cannot be found.
+        return text
 
 
-def _squeezed(text: str) -> str:
-    """The text in small letters, with escapes decoded and without what encoders put between characters."""
+def _unique(forms: Iterable[str], escape: re.Pattern[str] | None) -> list[str]:
+    return list(dict.fromkeys(needle for form in forms if (needle := _squeezed(form, escape))))
+
+
+def _squeezed(text: str, escape: re.Pattern[str] | None) -> str:
+    """The text in small letters, without what encoders put between characters, and with escapes decoded, if any."""
+    if escape is None:
+        return _JUNK.sub("", text).lower()
     for _ in range(DECODINGS_MAX):
         decoded = unquote(text) if "%" in text else text
         decoded = html.unescape(decoded) if "&" in decoded else decoded
         if "\\" in decoded:
-            decoded = _ESCAPE.sub(_unescaped, decoded)
+            decoded = escape.sub(_unescaped, decoded)
+        # Before the next round: what stands between the characters of an escape hides it.
+        decoded = _JUNK.sub("", decoded)
         if decoded == text:
             break
         text = decoded
-    return _JUNK.sub("", text).lower()
+    return text.lower()
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    return chr(int(found[1] or found[2], 16))
+    code = found[1] or found[2]
+    return chr(int(code, 16)) if code else ""  # A line break, or another that stands for space.
 
 
 def _unquoted(found: re.Match[str]) -> str:
     return unquote_to_bytes(found[0]).decode("utf-8", "replace")
 
 
-_DECODERS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    ("%", _PERCENT, _unquoted),
-    ("&", _ENTITY, lambda found: html.unescape(found[0])),
-    ("\\", _ESCAPE, _unescaped),
-)
-"""The mark of an escape, its pattern, and what it stands for."""
+def _entity(found: re.Match[str]) -> str:
+    return html.unescape(found[0])
 
 
-def _without(text: str, needles: Iterable[str]) -> str:
+def _without(text: str, needles: Iterable[str], escape: re.Pattern[str] | None) -> str:
     """Cut the needles out of the text that they were found in."""
     placed: Placed = [(char, place, place + 1) for place, char in enumerate(text)]
     for _ in range(DECODINGS_MAX):
         before = len(placed)
-        for mark, pattern, decode in _DECODERS:
-            placed = _decoded(placed, mark, pattern, decode)
+        if escape is not None:
+            placed = _decoded(placed, "%", _PERCENT, _unquoted)
+            placed = _decoded(placed, "&", _ENTITY, _entity)
+            placed = _decoded(placed, "\\", escape, _unescaped)
+        placed = [one for one in placed if one[0] not in _JUNK_CHARS and not one[0].isspace()]
         if len(placed) == before:
             break
-    placed = [one for one in placed if one[0] not in _JUNK_CHARS and not one[0].isspace()]
     squeezed = "".join(char.lower()[0] for char, _, _ in placed)
     pieces: list[tuple[int, int]] = []
     for needle in needles:
