@@ -209,10 +209,14 @@ def weaknesses() -> list[str]:
         found.append("There is no O_PATH: folders on the way of a path must be readable, not only passable.")
     if sys.platform == "darwin":
         found.append("Names are not told apart by case here: 'A.txt' and 'a.txt' are one file, whatever a rule says of one.")
-    from callgate.files import landlock
+    from callgate.files import bubblewrap, landlock
 
     if landlock.abi() < 1:
         found.append("There is no Landlock: commands and workers cannot be locked into the root by the kernel.")
+    else:
+        found += [f"Landlock (sandbox=True): {words}." for words in landlock.not_enforced()]
+    if sys.platform.startswith("linux") and (why := bubblewrap.problem()) is not None:
+        found.append(f"sandbox='bwrap' is refused here: {why}.")
     return found
 
 

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from callgate.errors import ToolError, UsageError
-from callgate.files import landlock
+from callgate.files import bubblewrap, landlock
 from callgate.files.beneath import let_go
 from callgate.files.paths import shown
 from callgate.files.root import Root, identity
@@ -112,7 +112,8 @@ class CommandTool:
 
     An entry allows commands that begin with its words. `allow=None` allows every program; `shell=True` takes a line for a
     shell instead of words, which no list can hold, so it goes with `allow=None` only. `sandbox=True` locks each command into
-    the root by Landlock, and is refused where the kernel has none. `env` adds variables to the few that commands see.
+    the root by Landlock, and `sandbox="bwrap"` by bubblewrap, which also hides other processes, the network and all other
+    files; either is refused where it cannot be enforced. `env` adds variables to the few that commands see.
 
     Raises:
         UsageError: the root is no folder, or the options cannot be held.
@@ -124,7 +125,7 @@ class CommandTool:
         *,
         allow: Iterable[str | Sequence[str]] | None,
         shell: bool = False,
-        sandbox: bool = False,
+        sandbox: bool | Literal["landlock", "bwrap"] = False,
         timeout_s: float = 30.0,
         env: Mapping[str, str] | None = None,
         bounds: CommandBounds | None = None,
@@ -135,8 +136,14 @@ class CommandTool:
             )
         if isinstance(allow, str):
             raise UsageError(f"CommandTool(allow={allow!r}): use a list, such as [{allow!r}]")
-        if sandbox and landlock.abi() < 1:
-            raise UsageError("CommandTool(sandbox=True): this kernel has no Landlock, so the sandbox cannot be enforced")
+        if sandbox not in (False, True, "landlock", "bwrap"):
+            raise UsageError(f"CommandTool(sandbox={sandbox!r}): use True, 'landlock' or 'bwrap'")
+        if sandbox in (True, "landlock") and landlock.abi() < 1:
+            raise UsageError(
+                f"CommandTool(sandbox={sandbox!r}): this kernel has no Landlock, so the sandbox cannot be enforced"
+            )
+        if sandbox == "bwrap" and (why := bubblewrap.problem()) is not None:
+            raise UsageError(f"CommandTool(sandbox='bwrap'): {why}, so the sandbox cannot be enforced")
         self._root = Root(root, links=False, hard_links=False, back_end="auto")
         self._allow = None if allow is None else [_words(entry) for entry in allow]
         self._shell, self._sandbox, self._timeout_s = shell, sandbox, timeout_s
@@ -187,6 +194,7 @@ class CommandTool:
             names = self._root.names(args.get("cwd") or ".")
             folder = self._root.open_folder(names)
             try:
+                program, argv = self._wrapped(program, argv, folder)
                 outcome = self._supervised(program, argv, folder, lambda: stop() or context.is_cancelled())
             finally:
                 let_go(folder)
@@ -216,6 +224,20 @@ class CommandTool:
             allowed = ", ".join(repr(shlex.join(words)) for words in self._allow) or "nothing"
             raise ToolError(f"{shown(argv[0])} with these words is not on the list of commands that may be run: {allowed}.")
         return self._program(argv[0]), argv
+
+    def _wrapped(self, program: str, argv: list[str], folder: int) -> tuple[str, list[str]]:
+        """The command inside of bubblewrap, if it is to be."""
+        if self._sandbox != "bwrap":
+            return program, argv
+        place = os.readlink(f"/proc/self/fd/{folder}")
+        bwrap = shutil.which("bwrap", path=os.defpath + os.pathsep + self._env["PATH"])
+        if bwrap is None:
+            raise ToolError("bubblewrap is not installed any more, so the command is not run.")
+        home = os.path.dirname(os.path.dirname(os.path.realpath(program)))
+        is_known = any(home == path or home.startswith(f"{path}/") for path in bubblewrap.SYSTEM_PATHS)
+        # A program that was installed elsewhere (pyenv, a virtual environment) needs the folders that it was installed in.
+        more = () if is_known or home == "/" else (home, os.path.dirname(os.path.dirname(program)))
+        return bwrap, [*bubblewrap.bwrap_args(bwrap, place, readable=more), program, *argv[1:]]
 
     def _program(self, name: str) -> str:
         if "/" in name and self._allow is None:
@@ -281,7 +303,7 @@ class CommandTool:
             "limits": limits,
             "processes_max": bounds.processes,
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
-            "sandbox": sandbox if self._sandbox else None,
+            "sandbox": sandbox if self._sandbox in (True, "landlock") else None,
         }
 
     def _followed(

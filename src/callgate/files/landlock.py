@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SYSTEM_PATHS", "Enforced", "abi", "restrict"]
+__all__ = ["SYSTEM_PATHS", "Enforced", "abi", "not_enforced", "restrict"]
 
 SYSTEM_PATHS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/proc/self", "/proc/cpuinfo",
@@ -27,6 +27,14 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", 
 
 NEVER_HELD = ("UDP is not held", "unix sockets with a path are not held", "modes, owners and times of files are not held")
 """Access that no version of Landlock restricts."""
+
+LATE = (
+    (2, "moving files between folders is refused altogether"),
+    (3, "truncating is not held"),
+    (4, "TCP is not held"),
+    (6, "signals and abstract unix sockets are not held"),
+)
+"""Restrictions with the version of Landlock since which they are enforced."""
 
 _SYS_CREATE, _SYS_ADD, _SYS_RESTRICT = 444, 445, 446
 _CREATE_VERSION = 1
@@ -115,14 +123,13 @@ def restrict(*, writable: Iterable[str | int] = (), readable: Iterable[str | int
         _checked(_syscall(_SYS_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
-    late = (
-        (2, "moving files between folders is refused altogether"),
-        (3, "truncating is not held"),
-        (_NET_SINCE, "TCP is not held"),
-        (_SCOPES_SINCE, "signals and abstract unix sockets are not held"),
-    )
-    missing = [*(words for since, words in late if version < since), *NEVER_HELD]
-    return Enforced(abi=version, writable=tuple(wrote), readable=tuple(read), missing=tuple(missing))
+    return Enforced(abi=version, writable=tuple(wrote), readable=tuple(read), missing=not_enforced(version))
+
+
+def not_enforced(version: int | None = None) -> tuple[str, ...]:
+    """Restrictions that this kernel, or that version of Landlock, cannot enforce, in words."""
+    known = abi() if version is None else version
+    return (*(words for since, words in LATE if known < since), *NEVER_HELD)
 
 
 def _without_secrets(places: Iterable[str | int]) -> Iterable[str | int]:

@@ -28,6 +28,7 @@ from typing import Any
 import callgate.workers.guard as guard_module
 from callgate.errors import JsonError
 from callgate.threads import without_paths
+from callgate.workers.environment import worker_environment
 from callgate.workers.frames import Frames, pack
 from callgate.workers.guard import children_of, kill_marked, kill_tree
 from callgate.workers.protocol import WorkerDiedError
@@ -73,7 +74,7 @@ class WorkerProcess:
                 # sessions, and a worker that competes with the rest of its machine would wait several times as long.
                 process_group=0,
                 env={
-                    **os.environ,
+                    **worker_environment(os.environ),
                     "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package,
                     guard_module.MARK: self._mark,
                 },
