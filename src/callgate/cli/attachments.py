@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from callgate.cli.stdin import labelled
+from callgate.content.media_types import HEAD_BYTES, media_type_of
 from callgate.errors import ToolError
 from callgate.files.beneath import let_go
 from callgate.files.root import Root
@@ -26,6 +27,8 @@ __all__ = ["AttachError", "Attachments", "mentions"]
 MIB = 1024 * 1024
 TEXT_BYTES_MAX = MIB
 MEDIA_BYTES_MAX = 10 * MIB
+UPLOAD_BYTES_MAX = 2048 * MIB
+"""Size of one file of media that is uploaded."""
 TOTAL_BYTES_MAX = 15 * MIB
 """Total size of the files of one prompt: requests over 20 MB are refused, and base64 adds a third."""
 FILES_MAX = 50
@@ -35,24 +38,6 @@ _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|((?:\\.|[^\s\\"])+))')
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ESCAPED = re.compile(r"\\(.)")
 _ENDING = re.compile(r"[.,;:!?)\]}']+$")
-
-_KINDS: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
-    (0, b"\xff\xd8\xff", "image/jpeg"),
-    (8, b"WEBP", "image/webp"),
-    (0, b"GIF8", "image/gif"),
-    (4, b"ftypheic", "image/heic"),
-    (4, b"ftypmif1", "image/heif"),
-    (0, b"%PDF-", "application/pdf"),
-    (8, b"WAVE", "audio/wav"),
-    (0, b"ID3", "audio/mp3"),
-    (0, b"\xff\xfb", "audio/mp3"),
-    (0, b"OggS", "audio/ogg"),
-    (0, b"fLaC", "audio/flac"),
-    (4, b"ftyp", "video/mp4"),
-    (0, b"\x1aE\xdf\xa3", "video/webm"),
-)
-"""Offset and bytes of a signature -> the MIME type; the first match counts."""
 
 
 class AttachError(Exception):
@@ -114,6 +99,9 @@ class Attachments:
         total = 0
         for name in names:
             data = self._data(name)
+            if isinstance(data, Media):
+                items.append(data)
+                continue
             total += len(data)
             if total > TOTAL_BYTES_MAX:
                 raise AttachError(f"the files have more than {_size(TOTAL_BYTES_MAX)} together: attach fewer of them")
@@ -146,17 +134,21 @@ class Attachments:
         absolute = os.path.normpath(os.path.join(self.root, os.path.expanduser(name)))
         return os.path.relpath(absolute, self.root) if absolute.startswith(self.root.rstrip(os.sep) + os.sep) else name
 
-    def _data(self, name: str) -> bytes:
+    def _data(self, name: str) -> bytes | Media:
+        """Return the bytes of a file; media that is too large for a request is uploaded when the run starts."""
         if is_sensitive(self._inside(name).replace(os.sep, "/")):
             self._ask(name)
         descriptor, known = self._open(name)
         try:
-            if known.st_size > MEDIA_BYTES_MAX:
-                raise AttachError(
-                    f"{name!r} has {_size(known.st_size)}, and at most {_size(MEDIA_BYTES_MAX)} can be attached"
-                )
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(MEDIA_BYTES_MAX)
+                if known.st_size <= MEDIA_BYTES_MAX:
+                    return file.read(MEDIA_BYTES_MAX)
+                kind = media_type_of(file.read(HEAD_BYTES), name)
+            if kind is None or kind.startswith("text/") or known.st_size > UPLOAD_BYTES_MAX:
+                most = _size(MEDIA_BYTES_MAX if kind is None else UPLOAD_BYTES_MAX)
+                raise AttachError(f"{name!r} has {_size(known.st_size)}, and at most {most} can be attached")
+            path = os.path.join(self.root, self._inside(name))
+            return Media(path=path, mime_type=kind, name=os.path.basename(name))
         except OSError as error:
             raise AttachError(f"{name!r} cannot be read: {error.strerror}") from error
         finally:
@@ -170,9 +162,8 @@ class Attachments:
 
 
 def _item(name: str, data: bytes) -> str | Media:
-    for place, mark, kind in _KINDS:
-        if data[place : place + len(mark)] == mark:
-            return Media(data=data, mime_type=kind, name=os.path.basename(name))
+    if (kind := media_type_of(data[:HEAD_BYTES])) is not None:
+        return Media(data=data, mime_type=kind, name=os.path.basename(name))
     if len(data) > TEXT_BYTES_MAX:
         raise AttachError(
             f"{name!r} has {_size(len(data))}, and of a text at most {_size(TEXT_BYTES_MAX)} can be attached: "

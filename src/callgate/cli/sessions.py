@@ -30,9 +30,11 @@ from callgate.cli.state import opened, state_dir, store_place
 from callgate.config.age import age_s
 from callgate.config.known_secrets import redact_known_in
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
-from callgate.errors import JsonError, SessionBusyError, StoreError, UsageError
+from callgate.errors import JsonError, ModelError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
+from callgate.run.media import delete_files
+from callgate.run.session_changes import uploads_of
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
 from callgate.store.listing import delete_older, read_facts
@@ -347,8 +349,24 @@ def delete_sessions(ids: tuple[str, ...], *, older_than: str | None, yes: bool, 
         click.echo(escape(f"session {session} is in use again, and was kept"), err=True)
 
 
+async def _forget_uploads(facts: list[Fact], session: str) -> None:
+    """Delete the files of a session at Google, if there is a key; otherwise they expire there after two days."""
+    files = uploads_of(facts)
+    if not files:
+        return
+    from callgate.models.gemini import GeminiModel
+
+    try:
+        model = GeminiModel("gemini-flash-latest")
+        await delete_files(model, files, session)
+        await model.aclose()
+    except (ModelError, UsageError) as error:
+        click.echo(escape(f"uploaded files of session {session} stay at Google until they expire: {error}"), err=True)
+
+
 async def _deleted(store: Store, info: SessionInfo, before_s: float, history: str) -> bool:
     """Delete a session and what else is kept of it; return False for one that was found by its age and is in use since."""
+    facts: list[Fact] = []
     try:
         facts = await store.load(info.id)
         said = [text_of(fact.content) for fact in facts if isinstance(fact, RunStarted) and fact.content]
@@ -363,6 +381,7 @@ async def _deleted(store: Store, info: SessionInfo, before_s: float, history: st
         if not before_s:
             raise
         return False
+    await _forget_uploads(facts, info.id)
     forget_files(info.id)
     forget_inputs(history, said)
     return True

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from callgate import strict_json
-from callgate.content.build import inline_part, text_part
+from callgate.content.build import media_part, text_part
 from callgate.content.normalize import spelled_part
 from callgate.content.read import OBJECT, has_data, is_said, role_of
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, Media, Part
 
+if TYPE_CHECKING:
+    from os import PathLike
+
 __all__ = ["PROMPT_ITEMS", "Prompt", "user_content"]
 
-Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
-"""A prompt: text, media, ready-made parts, or a list of these."""
+Prompt: TypeAlias = "str | bytes | PathLike[str] | Media | Part | Sequence[str | bytes | PathLike[str] | Media | Part]"
+"""A prompt: text, media (`Media`, a `pathlib.Path`, bytes), ready-made parts, or a list of these."""
 
 
 _MIME_TYPE: JsonObject = {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200}
@@ -92,7 +95,9 @@ def _prompt_parts(item: Any) -> list[Part]:
     if isinstance(item, str):
         return [text_part(strict_json.without_surrogates(item))] if item.strip() else []
     if isinstance(item, Media):
-        return [inline_part(item)]
+        if item.path is not None:
+            raise UsageError(f"{item.path!r} must be read first: pass it to run(), or pass Media(data=...)")
+        return [media_part(item)]
     if not isinstance(item, OBJECT):
         raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
     part: Part = dict(cast("Mapping[str, Any]", item))

@@ -55,7 +55,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 _KIND = re.compile(rb'\{"v": ?\d+, ?"kind": ?"(\w+)"')
 
-_SELDOM = frozenset({"at_s", "request", "metadata"})
+_SELDOM = frozenset({"at_s", "request", "metadata", "uploads"})
 """Fields that are omitted when empty."""
 
 

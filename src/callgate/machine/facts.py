@@ -58,6 +58,7 @@ __all__ = [
     "Todo",
     "ToolsKnown",
     "Unreadable",
+    "UploadedFile",
     "dated",
 ]
 
@@ -94,6 +95,19 @@ class KnownTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedFile:
+    """A file at the provider that a session refers to; it is deleted with the session."""
+
+    name: str
+    uri: str
+    mime_type: str = ""
+    size: int = 0
+    sha256: str = ""
+    expires_s: float | None = None
+    """When the provider deletes it, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsKnown(Timestamped):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
@@ -117,6 +131,8 @@ class RunStarted(Timestamped):
     limits: Limits = field(default_factory=Limits)
     output: JsonObject | None = None
     """The JSON Schema of the answer, if it must fit one."""
+    uploads: tuple[UploadedFile, ...] | None = None
+    """The files that the content refers to, if some were uploaded."""
     request: str | None = None
     """The idempotency key of the request, if it has one: a retry starts no second run."""
 

@@ -67,6 +67,11 @@ class ModelChain:
         known_of_each = [known for model in self.models if (known := known_settings(model)) is not None]
         return known_of_each[0].intersection(*known_of_each) if known_of_each else None
 
+    @property
+    def files(self) -> object:
+        """The files of the first model, if it has uploads."""
+        return getattr(self.models[0], "files", None)
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """The answer of the first model that gives one, and a notice for every change.
 

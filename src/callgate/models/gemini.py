@@ -16,6 +16,7 @@ from callgate.events import Notice
 from callgate.gemini.caches import CachedPrefix, CacheManager, is_cache_lost
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
+from callgate.gemini.files import FileUploads
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
@@ -74,6 +75,8 @@ class GeminiModel:
         self._bodies = BodyBuilder(name, surface.kind)
         self.caches = CacheManager(self._client.resources(), name, _resource_name(surface, name))
         """The cached contents that this model has made."""
+        self.files = FileUploads(self._client.resources())
+        """The files that were uploaded for it."""
 
     @property
     def name(self) -> str:

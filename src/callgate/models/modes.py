@@ -93,6 +93,11 @@ class ByAbility:
         """The settings that the model understands."""
         return known_settings(self._native)
 
+    @property
+    def files(self) -> object:
+        """The files of the model, if it has uploads."""
+        return getattr(self._native, "files", None)
+
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
         """Ask natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
 

@@ -237,6 +237,16 @@ class Gate:
 
         return await rename(self._resources, session, title)
 
+    async def delete(self, session: str) -> bool:
+        """Delete a session, and the files that its runs uploaded to the provider; return False if there is none.
+
+        Raises:
+            SessionBusyError: a run of the session is not over.
+        """
+        from callgate.run.session_changes import delete
+
+        return await delete(self._config, self._resources, session)
+
     async def prepare(self, *, tools: bool = True) -> None:
         """Start the tools, and let a slow model process the list of tools in advance.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.context import Emit, RunContext
+from callgate.run.media import sendable_prompt, use_files
 from callgate.run.run import Run
 from callgate.run.run_request import RunRequest, new_request
 from callgate.run.sessions import Session, Sessions, running
@@ -73,10 +74,15 @@ class Resources:
         is_live = config.executor.is_live
         if not is_live:
             config.check_choice(request.tool_choice)
+        # Before the session is acquired: an upload may take long.
+        prompt, uploads = await sendable_prompt(request.prompt, config.model, emit)
+        if prompt is not request.prompt:
+            request = replace(request, prompt=prompt, uploads=uploads)
         session, lease = await self.acquire(request.session)
         try:
             if is_live:  # The tools are known only now.
                 config.check_choice(request.tool_choice)
+            use_files(config.model, uploads, session.id)
             run = RunContext(config, session, lease, emit, person=self.elicit)
             task.stop = lambda: run.request_cancel("The user cancelled the run.")
             with running(session, run):

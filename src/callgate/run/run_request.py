@@ -44,6 +44,8 @@ class RunRequest:
     output: Output | None = None
     """The required output."""
     idempotency: IdempotencyKey | None = None
+    uploads: tuple[facts.UploadedFile, ...] = ()
+    """The files that the prompt refers to."""
 
 
 def new_request(
@@ -123,6 +125,7 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
             tool_choice=request.tool_choice,
             limits=run.config.limits,
             output=None if request.output is None else request.output.schema,
+            uploads=request.uploads or None,
             request=key,
             at_s=time.time(),
         )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from callgate.errors import UsageError
+import logging
+from collections.abc import Iterable
+
+from callgate.errors import ModelError, SessionBusyError, StoreError, UsageError
 from callgate.machine import facts
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
+from callgate.run.media import delete_files
 from callgate.run.model_turn import ModelTurn
 from callgate.run.resources import Resources
 from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.types import SessionRule
 
-__all__ = ["compact", "rename", "revoke", "session_rules"]
+__all__ = ["compact", "delete", "rename", "revoke", "session_rules", "uploads_of"]
+
+logger = logging.getLogger("callgate.run")
 
 
 async def session_rules(resources: Resources, session: str) -> list[SessionRule]:
@@ -43,6 +49,39 @@ async def rename(resources: Resources, session: str, title: str) -> str:
             raise UsageError(f"there is no session {session!r}")
         await known.journal(resources.store, lease, [facts.Renamed(title=title)])
     return title
+
+
+async def delete(config: GateConfig, resources: Resources, session: str) -> bool:
+    """Delete a session, and the files at the provider that its own runs uploaded; False if there is none.
+
+    Raises:
+        SessionBusyError: a run of the session is not over.
+    """
+    known = resources.sessions.get(session)
+    if known is not None and known.run is not None:
+        raise SessionBusyError(f"session {session!r} has a run; cancel it first")
+    try:
+        files = uploads_of(await resources.store.load(session))
+    except StoreError:  # It cannot be read, and can be deleted all the same.
+        files = []
+    if not await resources.store.delete(session):
+        return False
+    try:
+        await delete_files(config.model, files, session)
+    except ModelError as error:  # They expire by themselves after two days.
+        logger.warning("files of session %r could not be deleted at the provider: %s", session, error)
+    return True
+
+
+def uploads_of(journal: Iterable[facts.Fact]) -> list[facts.UploadedFile]:
+    """The files that the runs of a session uploaded; those of a session that it was forked from are not its own."""
+    found: dict[str, facts.UploadedFile] = {}
+    for fact in journal:
+        if isinstance(fact, facts.Adopted):
+            found.clear()
+        elif isinstance(fact, facts.RunStarted):
+            found |= {file.name: file for file in fact.uploads or ()}
+    return list(found.values())
 
 
 async def compact(config: GateConfig, resources: Resources, session: str) -> int:

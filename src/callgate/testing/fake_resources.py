@@ -250,7 +250,8 @@ class FakeResources:
         """Return the refusal of a request that refers to a file which does not exist, or is not ready."""
         for content in as_list(body.get("contents")):
             for part in as_list(as_object(content).get("parts")):
-                uri = str(as_object(as_object(part).get("fileData")).get("fileUri", ""))
+                data = as_object(as_object(part).get("fileData") or as_object(part).get("file_data"))
+                uri = str(data.get("fileUri") or data.get("file_uri") or "")
                 if not uri.startswith(f"{self.base_url()}/v1beta/files/"):
                     continue
                 name = uri.rpartition("/")[2]

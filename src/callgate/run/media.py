@@ -1,0 +1,177 @@
+"""Media of a prompt: what fits is put into the request, what does not is uploaded first.
+
+Takes a prompt and the files of a model; returns parts that can be journalled, and the files that were uploaded for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from callgate.content.build import media_part
+from callgate.content.media_types import HEAD_BYTES, media_type_of
+from callgate.content.prompt import Prompt
+from callgate.content.read import media_of
+from callgate.errors import UsageError
+from callgate.events import Event, Notice
+from callgate.machine.facts import UploadedFile
+from callgate.models import Model
+from callgate.types import Media, Part
+
+__all__ = ["INLINE_BYTES_MAX", "ModelFiles", "delete_files", "files_of", "sendable_prompt", "use_files"]
+
+INLINE_BYTES_MAX = 14 * 1024 * 1024
+"""Bytes of media in one prompt that are sent in the request: it may have 20 MB, and base64 adds a third."""
+
+
+class ModelFiles(Protocol):
+    """The files of a model: media that is uploaded before it is referred to."""
+
+    async def upload(self, media: Media, progress: Callable[[int, int], Awaitable[None]] | None = None) -> UploadedFile:
+        """Upload media, and wait until it can be used."""
+        ...
+
+    def find(self, uri: str) -> UploadedFile | None:
+        """Return the file with this address, if it was uploaded here."""
+        ...
+
+    def use(self, file: UploadedFile, session: str) -> None:
+        """Note that a session refers to a file."""
+        ...
+
+    async def delete(self, file: UploadedFile, session: str) -> bool:
+        """Delete a file of a session."""
+        ...
+
+
+def files_of(model: Model) -> ModelFiles | None:
+    """The files of a model, if it has uploads."""
+    return getattr(model, "files", None)
+
+
+async def sendable_prompt(
+    prompt: Prompt | None, model: Model, emit: Callable[[Event], Awaitable[None]] | None
+) -> tuple[Prompt | None, tuple[UploadedFile, ...]]:
+    """Return a prompt without paths and without media that is too large, and the files that it refers to.
+
+    Raises:
+        UsageError: a file cannot be read, or is too large for this model.
+        ModelError: an upload failed.
+    """
+    items: Any = [prompt] if isinstance(prompt, (Media, Path, bytes, bytearray)) else prompt
+    if not isinstance(items, (list, tuple)) or not any(map(_needs_work, cast("list[Any]", items))):
+        return prompt, ()
+    files, used, uploaded = files_of(model), 0, dict[str, UploadedFile]()
+    sent: list[Any] = []
+    for item in cast("list[Any]", items):
+        media = _media_in(item)
+        if media is None:
+            known = _uploaded_before(item, files)
+            if known is not None:
+                uploaded[known.name] = known
+            sent.append(item)
+            continue
+        size = await asyncio.to_thread(_size_of, media)
+        if used + size <= INLINE_BYTES_MAX:
+            used += size
+            sent.append(await asyncio.to_thread(_read, media))
+            continue
+        if files is None:
+            raise UsageError(
+                f"{_name(media)!r} has {size:,} bytes; {model.name!r} takes at most {INLINE_BYTES_MAX:,} bytes of media in "
+                "a prompt, and has no uploads"
+            )
+        file = await files.upload(media, None if emit is None else _reporter(_name(media), emit))
+        uploaded[file.name] = file
+        sent.append(media_part(Media(uri=file.uri, mime_type=file.mime_type)))
+    return sent, tuple(uploaded.values())
+
+
+def use_files(model: Model, files: Iterable[UploadedFile], session: str) -> None:
+    """Note that a session refers to files."""
+    uploads = files_of(model)
+    if uploads is not None:
+        for file in files:
+            uploads.use(file, session)
+
+
+async def delete_files(model: Model, files: Iterable[UploadedFile], session: str) -> int:
+    """Delete the files of a session at the provider; return how many are gone.
+
+    Raises:
+        ModelError: the provider could not be reached.
+    """
+    uploads = files_of(model)
+    return 0 if uploads is None else sum([await uploads.delete(file, session) for file in files])
+
+
+# Internals ---------------------------------------------------------------------------------------------------------------
+
+
+def _needs_work(item: Any) -> bool:
+    return isinstance(item, (Media, Path, bytes, bytearray)) or (
+        isinstance(item, dict) and media_of(cast("Part", item)) is not None
+    )
+
+
+def _media_in(item: Any) -> Media | None:
+    if isinstance(item, Path):
+        return Media(path=str(item))
+    if isinstance(item, (bytes, bytearray)):
+        return Media(data=bytes(item))
+    return item if isinstance(item, Media) and item.uri is None else None
+
+
+def _uploaded_before(item: Any, files: ModelFiles | None) -> UploadedFile | None:
+    uri = item.uri if isinstance(item, Media) else None
+    if isinstance(item, Mapping):
+        uri = (media_of(cast("Part", item)) or {}).get("uri")
+    return files.find(uri) if files is not None and isinstance(uri, str) else None
+
+
+def _name(media: Media) -> str:
+    return media.name or os.path.basename(media.path or "") or "media"
+
+
+def _size_of(media: Media) -> int:
+    if media.path is None:
+        return len(media.data)
+    try:
+        return os.stat(media.path).st_size
+    except OSError as error:
+        raise UsageError(f"{media.path!r} cannot be read: {error.strerror}") from error
+
+
+def _read(media: Media) -> Media:
+    """Return media with its bytes and its type."""
+    data = media.data
+    if media.path is not None:
+        try:
+            with open(media.path, "rb") as file:
+                data = file.read(INLINE_BYTES_MAX + 1)
+        except OSError as error:
+            raise UsageError(f"{media.path!r} cannot be read: {error.strerror}") from error
+    kind = media.mime_type or media_type_of(data[:HEAD_BYTES], _name(media))
+    if not data:
+        raise UsageError(f"{_name(media)!r} is empty")
+    if not kind:
+        raise UsageError(f"the type of {_name(media)!r} is not known: pass Media(..., mime_type='image/png')")
+    return replace(media, data=data, mime_type=kind, path=None, name=media.name or (_name(media) if media.path else None))
+
+
+def _reporter(name: str, emit: Callable[[Event], Awaitable[None]]) -> Callable[[int, int], Awaitable[None]]:
+    """Report an upload in steps of ten percent."""
+    shown = -1
+
+    async def report(sent: int, size: int) -> None:
+        nonlocal shown
+        step = sent * 10 // max(size, 1)
+        if step > shown:
+            shown = step
+            await emit(Notice("uploading", f"Uploading {name}: {sent * 100 // max(size, 1)} % of {size:,} bytes."))
+
+    return report

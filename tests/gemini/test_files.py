@@ -1,0 +1,230 @@
+"""Media that is too large for a request: uploaded in pieces, resumed, waited for, reused, and deleted with its session."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tracemalloc
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import types as genai_types
+
+import callgate.gemini.files
+import callgate.run.media
+from callgate import Gate, GeminiModel, Media, ScriptedModel, UsageError
+from callgate.events import Event, Notice
+from callgate.gemini.client import GeminiClient
+from callgate.gemini.surface import surface_from_environment
+from callgate.sessions import fork
+from callgate.testing import FakeGemini
+
+MODEL = "gemini-3.8-flash"
+PIECE = 256 * 1024
+VIDEO = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4 * 1024
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    at = 1_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def model_of(fake: FakeGemini) -> GeminiModel:
+    surface = surface_from_environment({"GOOGLE_GEMINI_BASE_URL": fake.base_url}, api_key="k")
+    return GeminiModel(MODEL, client=GeminiClient(surface, clock=Clock()))
+
+
+def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(body())
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgate.gemini.files, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(VIDEO)
+    return path
+
+
+def pieces(fake: FakeGemini) -> list[tuple[str, str]]:
+    found = [request.headers for request in fake.requests if request.path.startswith("/upload/")]
+    return [(headers["x-goog-upload-command"], headers.get("x-goog-upload-offset", "")) for headers in found]
+
+
+def test_a_large_file_is_uploaded_in_pieces_with_progress_waited_for_and_referred_to(video: Path) -> None:
+    async def body() -> None:
+        events: list[Event] = []
+
+        async def watch(event: Event) -> None:
+            events.append(event)
+
+        async with FakeGemini(["A film."]) as fake, Gate(model_of(fake)) as gate:
+            fake.resources.processing_polls = 3
+            reply = await gate.run(["What is this?", video], watch=watch)
+            assert fake.refusals == []
+            [file] = fake.resources.files.values()
+            sent = fake.requests[-1].json["contents"][0]["parts"]
+        assert reply.text == "A film."
+        assert sent == [
+            {"text": "What is this?"},
+            {"fileData": {"fileUri": f"{fake.base_url}/v1beta/files/{file.id}", "mimeType": "video/mp4"}},
+        ]
+        genai_types.Part.model_validate(sent[1])
+        assert (file.size, file.digest.hexdigest(), file.display_name) == (
+            len(VIDEO), hashlib.sha256(VIDEO).hexdigest(), "film.mp4",
+        )  # fmt: skip
+        assert [command for command, _ in pieces(fake)] == ["start", *["upload"] * 4, "upload, finalize"]
+        told = [event.message for event in events if isinstance(event, Notice)]
+        assert told[0] == f"Uploading film.mp4: 0 % of {len(VIDEO):,} bytes."
+        assert told[-1] == f"Uploading film.mp4: 100 % of {len(VIDEO):,} bytes."
+
+    run(body)
+
+
+def test_an_upload_whose_connection_breaks_goes_on_where_the_server_stands(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["A film."]) as fake, Gate(model_of(fake)) as gate:
+            fake.resources.interrupt_at = [PIECE * 2 + 5, PIECE * 3 + 1]
+            await gate.run(["What is this?", Media(path=str(video))])
+            [file] = fake.resources.files.values()
+            assert file.digest.hexdigest() == hashlib.sha256(VIDEO).hexdigest()
+            assert [command for command, _ in pieces(fake)].count("query") == 2
+            assert [command for command, _ in pieces(fake)].count("start") == 1
+
+    run(body)
+
+
+def test_an_upload_that_was_given_up_is_resumed_by_the_next_run(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["A film."]) as fake:
+            model = model_of(fake)
+            stopped = asyncio.Event()
+
+            async def stop(event: Event) -> None:
+                if isinstance(event, Notice) and "49 %" in event.message:
+                    stopped.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(Gate(model).run(["What?", video], watch=stop))
+            await stopped.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            before = len(pieces(fake))
+            await Gate(model).run(["What?", video])
+            assert pieces(fake)[before][0] == "query"
+            assert [command for command, _ in pieces(fake)].count("start") == 1
+            assert [command for command, _ in pieces(fake)].count("upload") == 4
+
+    run(body)
+
+
+def test_the_same_bytes_are_uploaded_once_and_deleted_with_the_last_session_that_refers_to_them(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["one", "two", "three"]) as fake, Gate(model_of(fake), store=tmp_path / "s.db") as gate:
+            await gate.run(["What?", Media(data=VIDEO, mime_type="video/mp4")], session="a")
+            await gate.run(["And this?", VIDEO], session="b")
+            assert len(fake.resources.files) == 1
+            await fork(gate.store, "a", "c")
+            assert await gate.delete("c")
+            assert len(fake.resources.files) == 1, "a fork does not own the file"
+            assert await gate.delete("a")
+            assert len(fake.resources.files) == 1, "the other session refers to it"
+            assert await gate.delete("b")
+            assert fake.resources.files == {}
+            assert not await gate.delete("b")
+
+    run(body)
+
+
+def test_small_files_bytes_and_addresses_are_parts_of_the_request(tmp_path: Path) -> None:
+    async def body() -> None:
+        picture = tmp_path / "p.png"
+        picture.write_bytes(b"\x89PNG\r\n\x1a\nrest")
+        async with FakeGemini(["Seen."]) as fake, Gate(model_of(fake)) as gate:
+            await gate.run(["Look.", picture, b"%PDF-1.7", Media(uri="https://x.example/v.mp4", mime_type="video/mp4")])
+            parts = fake.requests[-1].json["contents"][0]["parts"]
+            assert fake.refusals == []
+        assert [part.get("inlineData", {}).get("mimeType") for part in parts] == [None, "image/png", "application/pdf", None]
+        assert parts[3] == {"fileData": {"fileUri": "https://x.example/v.mp4", "mimeType": "video/mp4"}}
+
+    run(body)
+
+
+def test_what_cannot_be_uploaded_is_said_before_anything_is_sent(tmp_path: Path, video: Path) -> None:
+    async def body() -> None:
+        empty, odd = tmp_path / "e.png", tmp_path / "odd"
+        empty.write_bytes(b"")
+        odd.write_bytes(b"?")
+        async with FakeGemini([]) as fake:
+            gate = Gate(model_of(fake))
+            for item, said in (
+                (tmp_path / "no.png", "cannot be read"),
+                (empty, "is empty"),
+                (odd, "type of 'odd' is not known"),
+            ):
+                with pytest.raises(UsageError, match=said):
+                    await gate.run(["a", item])
+            assert fake.requests == []
+        with pytest.raises(UsageError, match="has no uploads"):
+            await Gate(ScriptedModel(["x"])).run(["a", video])
+        vertex = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": "k"}
+        with pytest.raises(UsageError, match="gs://"):
+            await Gate(GeminiModel(MODEL, env=vertex)).run(["a", video])
+        with pytest.raises(ValueError, match="one of data="):
+            Media(data=b"a", path="b")
+
+    run(body)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_google_genai_uploads_to_the_same_server_and_the_file_is_refused_when_it_is_gone(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["one"]) as fake:
+            client = genai.Client(api_key="k", http_options=genai_types.HttpOptions(base_url=fake.base_url))
+            file = await client.aio.files.upload(file=str(video))
+            await client.aio.models.generate_content(model=MODEL, contents=["a", file])
+            assert fake.refusals == []
+            await client.aio.files.delete(name=file.name)
+            with pytest.raises(genai.errors.ClientError, match="may not exist"):
+                await client.aio.models.generate_content(model=MODEL, contents=["a", file])
+            await client.aio.aclose()
+            client.close()
+
+    run(body)
+
+
+@pytest.mark.slow
+def test_a_file_of_a_gigabyte_needs_less_than_64_mib_and_survives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callgate.gemini.files, "PIECE_BYTES", 8 * 1024 * 1024)
+    path = tmp_path / "big.mp4"
+    with path.open("wb") as file:
+        file.write(VIDEO[:64])
+        file.truncate(1024**3)
+    with FakeGemini.in_thread(["Long."]) as fake:
+        fake.resources.interrupt_at = [700 * 1024 * 1024 + 3]
+        tracemalloc.start()
+        try:
+            asyncio.run(Gate(model_of(fake)).run(["What?", path]))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        [kept] = fake.resources.files.values()
+        assert (kept.size, kept.received) == (1024**3, 1024**3)
+        assert peak < 64 * 1024 * 1024
