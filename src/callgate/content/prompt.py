@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import media_part, text_part
@@ -12,12 +12,18 @@ from callgate.content.read import OBJECT, has_data, is_said, role_of
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, Media, Part
 
-if TYPE_CHECKING:
-    from os import PathLike
+__all__ = ["PROMPT_ITEMS", "FilePath", "Prompt", "user_content"]
 
-__all__ = ["PROMPT_ITEMS", "Prompt", "user_content"]
 
-Prompt: TypeAlias = "str | bytes | PathLike[str] | Media | Part | Sequence[str | bytes | PathLike[str] | Media | Part]"
+class FilePath(Protocol):
+    """The path of a file, such as a `pathlib.Path`."""
+
+    def __fspath__(self) -> str:
+        """Return the path as text."""
+        ...
+
+
+Prompt: TypeAlias = "str | bytes | FilePath | Media | Part | Sequence[str | bytes | FilePath | Media | Part]"
 """A prompt: text, media (`Media`, a `pathlib.Path`, bytes), ready-made parts, or a list of these."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from callgate.content.read import block_of, candidate_of, finish_of, parts_of
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
+from callgate.gemini.files import FileUploads
 from callgate.gemini.resources import ResourceClient
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
@@ -107,6 +108,10 @@ class GeminiClient:
     def resources(self) -> ResourceClient:
         """Return the client for caches, files and batches of the same surface."""
         return ResourceClient(self.surface, self._http, self._clock)
+
+    def files(self) -> FileUploads:
+        """Return the uploads of the same surface."""
+        return FileUploads(self.resources())
 
     def _health_of(self, model: str) -> EndpointHealth:
         if self._health is not None:

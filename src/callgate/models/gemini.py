@@ -16,7 +16,6 @@ from callgate.events import Notice
 from callgate.gemini.caches import CachedPrefix, CacheManager, is_cache_lost
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.gemini.files import FileUploads
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
@@ -75,7 +74,7 @@ class GeminiModel:
         self._bodies = BodyBuilder(name, surface.kind)
         self.caches = CacheManager(self._client.resources(), name, _resource_name(surface, name))
         """The cached contents that this model has made."""
-        self.files = FileUploads(self._client.resources())
+        self.files = self._client.files()
         """The files that were uploaded for it."""
 
     @property
