@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
@@ -12,7 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from callgate import Gate, ScriptedModel
 from callgate.cli import cli
+from callgate.server import Service
+from callgate.server.metrics import text_of
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 
@@ -56,3 +60,15 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> Non
     unit.write_text((DEPLOY / "callgate.service").read_text().replace("/opt/callgate/bin/callgate", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert "callgate.service" not in done.stderr, done.stderr
+
+
+def test_the_dashboard_and_the_alerts_use_metrics_that_the_service_has_and_each_alert_has_a_runbook(tmp_path: Path) -> None:
+    shown = text_of(Service(Gate(ScriptedModel([]), store=str(tmp_path / "unused.db"))))
+    known = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE))
+    known |= {f"{name}_{part}" for name in known for part in ("bucket", "sum", "count")}
+    dashboard, alerts = json.loads((DEPLOY / "grafana.json").read_text()), (DEPLOY / "alerts.yml").read_text()
+    asked = [alerts, *(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])]
+    used = {name for text in asked for name in re.findall(r"\b(?:callgate|process)_\w+", text)}
+    assert sorted(used - known) == []
+    headings = re.findall(r"^### (Callgate\w+)$", (DEPLOY.parent / "docs" / "operations.md").read_text(), re.MULTILINE)
+    assert headings == re.findall(r"- alert: (\w+)", alerts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -16,6 +17,8 @@ import pytest
 from callgate import FileTools, Gate, Policy, ScriptedModel
 from callgate.cli import main
 from callgate.cli.file_undo import file_undo
+from callgate.store import open_store
+from callgate.store.principals import keeps_principals
 from callgate.testing import call, text
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -346,3 +349,22 @@ def test_a_deleted_session_takes_its_backups_of_files_and_its_prompts_with_it(
     assert ("a.txt" in left, "b.txt" in left) == (False, True)
     assert (state / "history").read_text() == '"another"\nhalf a li'
     assert shell("sessions", "delete", "theirs", "--yes")[0] == 0
+
+
+def test_the_sessions_of_one_owner_are_deleted_and_nobody_elses(shell: Shell, state: Path) -> None:
+    async def assign() -> None:
+        store = open_store(state / "sessions.db")
+        assert keeps_principals(store)
+        await store.assign("hers", "ann")
+        await store.assign("his", "bob")
+        await store.aclose()
+
+    state.mkdir(parents=True)
+    asyncio.run(assign())
+    for session in ("hers", "his", "nobodys"):
+        kept(state, session, text("Hi."))
+    assert shell("sessions", "delete", "--owner", "ann", "--older-than", "1d", "--yes")[0] == 0
+    assert len(listed(shell)) == 3
+    assert shell("sessions", "delete", "--owner", "ann", "--yes")[0] == 0
+    assert {row["id"] for row in listed(shell)} == {"his", "nobodys"}
+    assert shell("sessions", "delete", "his", "--owner", "bob", "--yes")[0] == 2

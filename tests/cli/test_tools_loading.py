@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from callgate import Executor, FunctionCall, WorkerPool
 from callgate.cli.tools import ToolLoadError, load_tools
 
 GOOD = '''\
@@ -153,3 +157,20 @@ def test_a_file_that_failed_can_be_loaded_once_it_is_mended(tmp_path: Path) -> N
     sentence("mended.py")
     path.write_text("def f(x: int) -> int:\n    return x  # mended\n")
     assert names("mended.py:f") == ["f"]
+
+
+def test_tools_run_in_worker_processes_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "my_tools.py"
+    file.write_text(
+        "import os\nfrom callgate import tool\n\n@tool\ndef where() -> int:\n    'Where it runs.'\n    return os.getpid()\n"
+    )
+    [pool] = load_tools([str(file)], "local")
+    assert isinstance(pool, WorkerPool)
+    with contextlib.closing(pool):
+        executor = Executor([pool])
+        result = asyncio.run(executor.execute(FunctionCall(id="1", name="where", args={})))
+        assert result.value in pool.pids
+        assert result.value != os.getpid()
+    for word, said in ((f"{file}:where", "whose tools are all offered"), (str(tmp_path / "no.py"), "there is no file")):
+        with pytest.raises(ToolLoadError, match=said):
+            load_tools([word], "ray")

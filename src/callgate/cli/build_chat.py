@@ -100,7 +100,7 @@ def _gate(
     settings = options.settings or settings_here()
     # The example asks for the weather, and no user is present to mistake the invented figures for real ones.
     unnamed = DEMO_TOOLS if shows_example else chosen.tools()
-    named = load_tools(options.tool) if options.tool else [] if servers else unnamed
+    named = load_tools(options.tool, options.workers) if options.tool else [] if servers else unnamed
     return Gate(
         chosen.model,
         [*named, *file_tools(options.root, [*options.tool, *options.mcp, *(settings["mcp.servers"] or ())]), *servers],

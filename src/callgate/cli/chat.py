@@ -19,6 +19,7 @@ from callgate.cli.options import (
     options_of,
     session_options,
     set_option,
+    workers_option,
 )
 
 __all__ = ["chat"]
@@ -40,6 +41,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "-T", "--tool", multiple=True, type=_FILE, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable."
 )
+@workers_option
 @click.option(
     "--root", type=click.Path(), metavar="DIR", help="Folder that the file tools work in; without -T the current one."
 )

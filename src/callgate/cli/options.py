@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "API_NAMES", "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "Options", "options_of", "session_options",
-    "set_option", "store_option",
+    "set_option", "store_option", "workers_option",
 ]  # fmt: skip
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -36,6 +36,7 @@ class Options:
 
     prompt: str | None = None
     tool: tuple[str, ...] = ()
+    workers: str | None = None
     root: str | None = None
     mcp: tuple[str, ...] = ()
     attach: tuple[str, ...] = ()
@@ -85,6 +86,12 @@ def _sessions_here(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 store_option = click.option(
     "--store", metavar="PATH|URL", help="Where sessions are stored: a SQLite file or postgresql://..."
+)
+
+workers_option = click.option(
+    "--workers",
+    metavar="PLACE",
+    help="Run the tools of -T in worker processes: 'local', 'ray', or the address of a Ray cluster (ray://host:10001).",
 )
 
 _OPTIONS = (

@@ -24,7 +24,14 @@ import click
 
 from callgate.cli.escaping import one_line
 from callgate.cli.json_input import InputError
-from callgate.cli.options import API_NAMES, APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
+from callgate.cli.options import (
+    API_NAMES,
+    APPROVAL_MODES,
+    CALL_MODES,
+    PROVIDER_NAMES,
+    set_option,
+    store_option,
+)
 from callgate.cli.serve_workers import LISTEN_VARIABLE
 from callgate.config.known_secrets import remember_secrets
 
@@ -42,6 +49,7 @@ PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
 FILES_MAX = 16_384
+SERVICES_MAX = 64
 _PR_SET_DUMPABLE = 4
 SESSION_WAIT_S = 0.5
 """A client waits better than a server: a session that another process holds is answered with 409 soon."""
@@ -54,6 +62,7 @@ class Options:
     host: str
     port: int
     tool: tuple[str, ...]
+    tool_workers: str | None
     root: str | None
     mcp: tuple[str, ...]
     provider: str | None
@@ -114,7 +123,13 @@ class Options:
 @click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, if it is in another file.")
 @click.option("--unix-socket", metavar="PATH", help="Listen on a unix socket instead of a port; only this user may connect.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that share the port.")
+@click.option(
+    "--workers",
+    multiple=True,
+    metavar="N|PLACE",
+    help="A number: processes that share the port. 'local', 'ray' or the address of a Ray cluster (ray://host:10001): where "
+    "the tools of -T run. Repeatable.",
+)
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
 @click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
@@ -130,6 +145,7 @@ def serve(ctx: click.Context, **given: Any) -> None:
 
     if given["ephemeral"] and given["store"] is not None:
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
+    _read_workers(ctx, given)
     _check_options(ctx, given)
     settings = settled(given)
     options = Options(**given, settings=settings)
@@ -150,6 +166,20 @@ def serve(ctx: click.Context, **given: Any) -> None:
     chosen = {key: settings[key] for key in ("durable", "store_replica")}
     with opened(None if options.ephemeral else store_place(options.store), chosen) as store:
         _serve(options, token, store)
+
+
+def _read_workers(ctx: click.Context, given: dict[str, Any]) -> None:
+    """Tell the number of service processes from the place where tools run; each may be given once."""
+    numbers = [word for word in given["workers"] if word.lstrip("-").isdecimal()]
+    places = [word for word in given["workers"] if word not in numbers]
+    if len(numbers) > 1 or len(places) > 1:
+        raise click.UsageError("--workers is given twice: use one number, and one place for the tools of -T", ctx)
+    given["workers"] = int(numbers[0]) if numbers else 1
+    given["tool_workers"] = places[0] if places else None
+    if not 1 <= given["workers"] <= SERVICES_MAX:
+        raise click.UsageError(f"--workers {numbers[0]}: use a number from 1 to {SERVICES_MAX}", ctx)
+    if places and not given["tool"]:
+        raise click.UsageError(f"--workers {places[0]} is about the tools of -T, and there are none", ctx)
 
 
 def _check_options(ctx: click.Context, given: Mapping[str, Any]) -> None:
@@ -187,7 +217,10 @@ def _serve_many(options: Options, token: str | None) -> int:
         click.echo(f"callgate serves at {shown} with {options.workers} processes; Ctrl-C stops it", err=True)
         if token is not None and token_of(options) is None:
             click.echo(f"open {shown}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
-        return run_workers(options.workers, listener, _worker_args(sys.argv), token, options.stop_s)
+        args = _worker_args(sys.argv)
+        if options.tool_workers is not None:
+            args += ["--workers", options.tool_workers]
+        return run_workers(options.workers, listener, args, token, options.stop_s)
 
 
 def _worker_args(argv: list[str]) -> list[str]:
@@ -330,7 +363,7 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
         limits = replace(limits, session_wait_s=SESSION_WAIT_S)
     try:
         servers = mcp_tools(options.mcp, _say, table=settings["mcp.servers"])
-        named = load_tools(options.tool) if options.tool else [] if servers else list(chosen.tools())
+        named = load_tools(options.tool, options.tool_workers) if options.tool else [] if servers else list(chosen.tools())
         files = file_tools(options.root, ()) if options.root is not None else []
         return Gate(
             chosen.model,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -39,6 +40,7 @@ from callgate.sessions import SessionState, facts_of, find, fork, import_session
 from callgate.store import SessionInfo, Store
 from callgate.store.listing import delete_older, read_facts
 from callgate.store.owner import shown
+from callgate.store.principals import keeps_principals
 from callgate.types import Content, JsonObject, Loss
 
 __all__ = ["session_rows", "sessions"]
@@ -315,24 +317,31 @@ def _named(document: Any) -> tuple[str | None, list[Fact]]:
 @sessions.command("delete", short_help="Forget sessions.")
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--older-than", metavar="AGE", help="Sessions that were last written to so long ago: 30d, 12h, 90m.")
+@click.option("--owner", metavar="NAME", help="Sessions that belong to this user of the service; may be given with an age.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @store_option
-def delete_sessions(ids: tuple[str, ...], *, older_than: str | None, yes: bool, store: str | None) -> None:
+def delete_sessions(
+    ids: tuple[str, ...], *, older_than: str | None, owner: str | None, yes: bool, store: str | None
+) -> None:
     """Delete the sessions; what is gone is gone.
 
     With them go the backups of files that their calls changed, and their prompts in the input history. An audit log is not
     changed: its records are kept by its own rules.
     """
-    if bool(ids) == (older_than is not None):
-        raise click.UsageError("name the sessions to delete, or say how old they are with --older-than")
+    if bool(ids) == (older_than is not None or owner is not None):
+        raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
-    before_s = time.time() - _age_s(older_than) if older_than is not None else 0.0
+    before_s = 0.0 if ids else time.time() - _age_s(older_than) if older_than is not None else math.inf
 
     async def found(store: Store) -> list[SessionInfo]:
         if ids:
             return [await find(store, id) for id in ids]
-        return [info for info in await store.sessions() if info.updated_s < before_s and info.owner is None]
+        known = [info for info in await store.sessions() if info.updated_s < before_s and info.owner is None]
+        if owner is None:
+            return known
+        own = await store.owned([info.id for info in known], owner) if keeps_principals(store) else set[str]()
+        return [info for info in known if info.id in own]
 
     infos = _with_store(store, found)
     history = os.path.join(state_dir(), HISTORY_FILE)

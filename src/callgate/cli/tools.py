@@ -37,16 +37,35 @@ class ToolLoadError(UsageError):
     """A tool could not be loaded; the message says which and why."""
 
 
-def load_tools(words: Iterable[str]) -> list[object]:
-    """Load the named tools, in order, each once.
+def load_tools(words: Iterable[str], workers: str | None = None) -> list[object]:
+    """Load the named tools, in order, each once; with `workers` they run in worker processes there.
 
     Raises:
         ToolLoadError: a file or module cannot be imported, or what is named in it is no tool.
     """
+    if workers is not None:
+        return [_pool_of(words, workers)]
     tools: dict[int, object] = {}
     for word in words:
         tools |= {id(found): found for found in _tools_of(word)}
     return list(tools.values())
+
+
+def _pool_of(words: Iterable[str], workers: str) -> object:
+    """A pool whose workers import the modules. Names of functions are refused: a worker offers all tools of its modules."""
+    from callgate.workers import WorkerPool
+
+    modules: list[str] = []
+    for word in words:
+        named = _FILE.fullmatch(word) or _MODULE.fullmatch(word)
+        if named is None or named["name"] is not None:
+            raise ToolLoadError(f"-T {word!r} with --workers: name a module or a file.py, whose tools are all offered")
+        place = named["place"]
+        if place.endswith(".py") and not Path(place).expanduser().is_file():
+            raise ToolLoadError(f"there is no file {place!r}")
+        modules.append(str(Path(place).expanduser().resolve()) if place.endswith(".py") else place)
+    _add_to_path(Path.cwd())
+    return WorkerPool(modules, cluster="none" if workers == "local" else workers)
 
 
 def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
