@@ -123,3 +123,18 @@ def test_a_token_is_made_up_and_printed_as_a_link_unless_there_is_one(served, ca
     assert main(["serve", "--ephemeral", "--port", "0", "--no-token"]) == 0
     assert served[-1][0].options.token is None
     assert "#token" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "0"], "use a number from 1 to 64"),
+        (["--workers", "ray"], "is about the tools of -T"),
+        (["--workers", "2", "--workers", "3"], "--workers is given twice"),
+        (["-T", "a.py:f", "--workers", "local"], "whose tools are all offered"),
+        (["-T", "none.py", "--workers", "ray"], "there is no file"),
+    ],
+)
+def test_workers_that_make_no_sense_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "0", "--provider", "demo", "--ephemeral", *words]) in (2, 42)
+    assert said in " ".join(capsys.readouterr().err.split())
