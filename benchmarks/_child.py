@@ -75,6 +75,23 @@ def turns(system: Any, url: str, count: int) -> dict[str, Any]:
     return {**{f"turn {mark}": meter.around(mark) for mark in MARKS}, **took, "turns": len(meter.at)}
 
 
+def large_events(system: Any, url: str, count: int) -> dict[str, Any]:
+    """The same in events of 64 KB."""
+    return stream(system, f"{url}/events", count)
+
+
+def stream_memory(system: Any, url: str, count: int) -> dict[str, Any]:
+    """The most memory that Python's objects take while an answer of 5 MB is streamed, after a first time."""
+    import tracemalloc
+
+    asyncio.run(system.stream(url))
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    asyncio.run(system.stream(url))
+    return {"MB": (tracemalloc.get_traced_memory()[1] - before) / 1e6}
+
+
 def stream(system: Any, url: str, count: int) -> dict[str, Any]:
     """Megabytes of text for a second of processor time, after a first time that loads what is loaded late."""
     rates: list[float] = []
@@ -137,6 +154,43 @@ def large_call(system: Any, url: str, count: int) -> dict[str, Any]:
     return {"ms": 1000 * statistics.median(took[1:])}
 
 
+def large_calls(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of processor time for a call with a megabyte of text and its answer, by a client that is warm."""
+
+    async def store(text: str) -> int:
+        """Stores a text."""
+        return len(text)
+
+    took: list[float] = []
+
+    async def timed(run: Callable[[], Awaitable[Any]]) -> None:
+        for _ in range(8):
+            gc.collect()
+            before = time.process_time()
+            await run()
+            took.append(time.process_time() - before)
+
+    asyncio.run(system.large_calls(f"{url}/args", store, timed))
+    return {"ms": 1000 * min(took[2:])}
+
+
+def raw_tools(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of processor time from 500 raw definitions through a new client to its first answer, and again with
+    equal definitions and another client."""
+    first, again = [], []
+    for number in range(4):
+        given = [
+            {"name": f"tool_{number}_{n}", "description": f"Does the thing {n}.", "schema": schema(n)} for n in range(TOOLS)
+        ]
+        for took in (first, again):
+            tools = copy.deepcopy(given)
+            gc.collect()
+            before = time.process_time()
+            asyncio.run(system.raw_tools(f"{url}/done", tools))
+            took.append(1000 * (time.process_time() - before))
+    return {"first": min(first[1:]), "again": min(again[1:])}
+
+
 def declaring(system: Any, url: str, count: int) -> dict[str, Any]:
     """Milliseconds of processor time to put 500 tools into a request, the first time and again."""
     tools = [{"name": f"tool_{n}", "description": f"Does the thing {n}.", "schema": schema(n)} for n in range(TOOLS)]
@@ -161,6 +215,10 @@ TASKS: dict[str, Callable[[Any, str, int], dict[str, Any]]] = {
     "stream": stream,
     "parallel": parallel,
     "large_call": large_call,
+    "large_calls": large_calls,
+    "large_events": large_events,
+    "stream_memory": stream_memory,
+    "raw_tools": raw_tools,
     "declaring": declaring,
 }
 

@@ -203,6 +203,83 @@ def memory_of_idle_sessions() -> dict[str, float]:
     return {"KiB": asyncio.run(idle("memory"))}
 
 
+def memory_of_idle_gates() -> dict[str, float]:
+    """KiB that each of a thousand idle gates takes, all with the same twenty tools."""
+    import tracemalloc
+
+    from systems.by_callgate import _Tool
+
+    from callgate import Gate, ScriptedModel, definition_from
+
+    raw = [{"name": f"tool_{n}", "description": "Does it.", "inputSchema": schema(n)} for n in range(20)]
+
+    def gate() -> Gate:
+        return Gate(ScriptedModel([]), [_Tool(definition_from(tool)) for tool in raw])
+
+    gates = [gate()]
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    gates += [gate() for _ in range(1000)]
+    gc.collect()
+    return {"KiB": (tracemalloc.get_traced_memory()[0] - before) / 1000 / 1024}
+
+
+def encoding_of_a_large_result() -> dict[str, float]:
+    """A run whose call returns 10 MB, as a multiple of encoding these once."""
+    from pydantic_core import to_json
+
+    from callgate import Gate, ScriptedModel
+    from callgate.testing import call
+
+    rows = [{"id": n, "name": f"row {n}", "text": "a line of some length, as tools return it"} for n in range(130_000)]
+
+    async def read() -> list[dict[str, Any]]:
+        """Reads."""
+        return rows
+
+    async def once() -> float:
+        gate = Gate(ScriptedModel([call("read"), "Done."]), [read])
+        before = time.process_time()
+        reply = await gate.run("Go.")
+        assert not reply.calls[0].result.is_error
+        return time.process_time() - before
+
+    encoding = _micros(lambda: to_json(rows), 1) / 1e6
+    took = min(asyncio.run(once()) for _ in range(4))
+    return {"ms": 1000 * took, "ratio": took / encoding}
+
+
+def growth() -> dict[str, float]:
+    """Microseconds for each of 10 to 10,000 tools of a gate, and for each of as many sessions of one turn."""
+    from systems.by_callgate import _Tool
+
+    from callgate import Gate, ScriptedModel, definition_from
+
+    found: dict[str, float] = {}
+    for count in (10, 100, 1_000, 10_000):
+        raw = [{"name": f"tool_{count}_{n}", "description": "Does it.", "inputSchema": schema(n)} for n in range(count)]
+        rounds = max(1, 2_000 // count)
+        gc.collect()
+        before = time.process_time()
+        for number in range(rounds):
+            named = [{**tool, "description": f"Does it {number}."} for tool in raw]
+            Gate(ScriptedModel([]), [_Tool(definition_from(tool)) for tool in named], tools_shown=10)
+        found[f"{count} tools"] = (time.process_time() - before) / count / rounds * 1e6
+
+        async def talk(count: int = count, rounds: int = rounds) -> None:
+            for number in range(rounds):
+                gate = Gate(ScriptedModel(["Yes."] * count))
+                for n in range(count):
+                    await gate.run("Go.", session=f"s{number}-{n}")
+
+        gc.collect()
+        before = time.process_time()
+        asyncio.run(talk())
+        found[f"{count} sessions"] = (time.process_time() - before) / count / rounds * 1e6
+    return found
+
+
 TASKS: dict[str, Callable[[], dict[str, float]]] = {
     "check": check,
     "parser": parser,
@@ -211,6 +288,9 @@ TASKS: dict[str, Callable[[], dict[str, float]]] = {
     "files": files,
     "long session": memory_of_a_long_session,
     "idle sessions": memory_of_idle_sessions,
+    "idle gates": memory_of_idle_gates,
+    "large result": encoding_of_a_large_result,
+    "growth": growth,
 }
 
 

@@ -22,13 +22,16 @@ PIECE_CHARS = 1024
 SIGNATURE = "Eq4BCqsBAXLI2nwz0m1rV7tT4l0Qm9Zk3cJ8sKpQ5b1yW6dN2xHfUoR7aGvE9iLtSjCqYhPzBnMkDwXuAf0"
 AT_ONCE = 20
 ARGUMENT_CHARS = 1024 * 1024
+LARGE_EVENT_CHARS = 64 * 1024
+LARGE_EVENTS_MEGABYTES = 20
 
 
 class Server:
     """Calls the one tool so many times and then ends, for as many conversations as come, one after another.
 
     What it does is chosen by the beginning of the path, because that is what every client lets one choose: `/parallel` makes
-    twenty calls in one answer, `/args` streams one call with a megabyte of arguments, and anything else is the long talk.
+    twenty calls in one answer, `/args` one call with a megabyte of arguments, `/events` streams text in large events,
+    `/done` answers at once, and anything else is the long talk.
     `/sent` tells how long each request of the last talk was.
     """
 
@@ -38,8 +41,9 @@ class Server:
         self.sent: list[int] = []
         self.has_called = False
         self.story = _stream_of(megabytes)
-        self.large = _events([_response([_call("store", 0, {"text": "x" * ARGUMENT_CHARS})], last=True)])
-        self.thanks = _events([_response([{"text": "Done."}], last=True)])
+        self.large = _response([_call("store", 0, {"text": "x" * ARGUMENT_CHARS})], last=True)
+        self.thanks = _response([{"text": "Done."}], last=True)
+        self.events = _stream_of(LARGE_EVENTS_MEGABYTES, LARGE_EVENT_CHARS)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -65,7 +69,12 @@ class Server:
             calls = [_call("wait", number, {"number": number}) for number in range(AT_ONCE)]
             return _whole(_response(calls if self.has_called else [{"text": "Done."}], last=True))
         if path.startswith(b"/args"):
-            return self.large if self.has_called else self.thanks
+            answer = self.large if self.has_called else self.thanks
+            return _events([answer]) if b":streamGenerateContent" in path else _whole(answer)
+        if path.startswith(b"/events"):
+            return self.events
+        if path.startswith(b"/done"):
+            return _whole(self.thanks)
         if b":streamGenerateContent" in path:
             return self.story
         return self._next(size)
@@ -108,17 +117,17 @@ def _events(responses: list[dict[str, Any]]) -> bytes:
     )
 
 
-def _stream_of(megabytes: int) -> bytes:
-    """A whole response of text in events of about a kilobyte."""
-    responses = [_response([{"text": piece}], last=False) for piece in _story(megabytes)]
+def _stream_of(megabytes: int, piece_chars: int = PIECE_CHARS) -> bytes:
+    """A whole response of text in events of about this length."""
+    responses = [_response([{"text": piece}], last=False) for piece in _story(megabytes, piece_chars)]
     return _events([*responses, _response([{"text": "."}], last=True)])
 
 
-def _story(megabytes: int) -> list[str]:
+def _story(megabytes: int, piece_chars: int = PIECE_CHARS) -> list[str]:
     """The same text in the same pieces, without its last word. No two are alike: some clients give up on a model that
     repeats itself."""
-    line = "The quick brown fox. " * 60
-    return [f"{number:06} {line}"[: PIECE_CHARS - 1] + "\n" for number in range(megabytes * 1024 * 1024 // PIECE_CHARS)]
+    line = "The quick brown fox. " * (piece_chars // 20 + 1)
+    return [f"{number:06} {line}"[: piece_chars - 1] + "\n" for number in range(megabytes * 1024 * 1024 // piece_chars)]
 
 
 async def serve_bare(turns: int, megabytes: int) -> None:

@@ -41,7 +41,12 @@ PEERS = ("google-genai", "pydantic-ai", "LiteLLM", "LangChain")
 OURS = ("callgate", "hand-written", "raw sockets")
 MEGABYTES = 5
 CHILD_S = 600
-OWN = ("check", "parser", "dispatch", "pool", "files", "long session", "idle sessions")
+OWN = (
+    "check", "parser", "dispatch", "pool", "files", "long session", "idle sessions", "idle gates", "large result", "growth",
+)  # fmt: skip
+NARROW = ("first_answer", "large_events", "stream_memory")
+"""Tasks in which the best known peer stands for the others."""
+MEASURED_TOO = ("callgate", "hand-written", "google-genai")
 SINGLE = ("loop", "schema", "audit", "files", "sessions", "workers", "embedded", "service")
 """Benchmarks of one part each, which `--all` runs as they are, where they exist."""
 
@@ -155,6 +160,25 @@ def import_task(task: str, system: str, plan: Plan) -> Figures:
     return figures
 
 
+def first_task(task: str, system: str, plan: Plan) -> Figures:
+    """From the start of a program to its first answer, with one tool and one call; for callgate also the steps."""
+    python = str(_venvs.python_of(system))
+    begin = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r}); import asyncio\nfrom systems.{MODULES[system]} import turns\n"
+        "async def look_up(number: int) -> dict:\n    'Looks a number up.'\n    return {'number': number}\n"
+    )
+    with serving(1) as url:
+        figures: Figures = {"ms": _children_ms([python, "-c", f"{begin}asyncio.run(turns({url!r}, look_up, 1))"])}
+    if system == "callgate":
+        gate = (
+            "from callgate import Gate, GeminiModel\ng = Gate(GeminiModel('gemini-3.8-flash', api_key='k' * 20), [look_up])"
+        )
+        figures["of it Python"] = _children_ms([python, "-c", "pass"])
+        figures["asyncio"] = _children_ms([python, "-c", "import asyncio"]) - (figures["of it Python"] or 0)
+        figures["until there is a gate"] = _children_ms([python, "-c", f"{begin}{gate}"])
+    return figures
+
+
 def _children_ms(command: list[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     output_of(command)
@@ -173,6 +197,11 @@ TASKS: dict[str, tuple[Callable[[str, str, Plan], Figures], str]] = {
     "stream": (wire_task, "MB of streamed text for a second of processor time"),
     "parallel": (wire_task, "ms of wall time for 20 calls of 50 ms"),
     "large_call": (wire_task, "ms of processor time for a streamed call with 1 MB of arguments"),
+    "first_answer": (first_task, "ms of processor time from process start to the first answer"),
+    "large_calls": (wire_task, "ms of processor time for a call with 1 MB of text, by a warm client"),
+    "large_events": (wire_task, "MB of text in events of 64 KB for a second of processor time"),
+    "stream_memory": (wire_task, "MB of Python's memory at most while 5 MB are streamed"),
+    "raw_tools": (wire_task, "ms of processor time from 500 raw definitions to a first answer, and with equal ones again"),
     "declaring": (wire_task, "ms of processor time to put 500 tools into a request"),
     **{name: (own_task, _what) for name, _what in {
         "check": "us to check the arguments of a call",
@@ -182,6 +211,9 @@ TASKS: dict[str, tuple[Callable[[str, str, Plan], Figures], str]] = {
         "files": "us of wall time for a call of a file tool",
         "long session": "memory of a session of 400 turns",
         "idle sessions": "memory of an idle session",
+        "idle gates": "memory of an idle gate with 20 tools, beyond what they share",
+        "large result": "a call that returns 10 MB, beside encoding these once",
+        "growth": "us for each of many tools and sessions",
     }.items()},
 }  # fmt: skip
 
@@ -190,7 +222,8 @@ def can(system: str, task: str) -> bool:
     """Whether a system has the task at all."""
     if task in OWN:
         return system == "callgate"
-    return task == "import" or hasattr(system_of(system), task)
+    needed = {"large_events": "stream", "stream_memory": "stream", "first_answer": "turns"}.get(task, task)
+    return task == "import" or (hasattr(system_of(system), needed) and (system in MEASURED_TOO or task not in NARROW))
 
 
 def measure(tasks: list[str], plan: Plan) -> Results:
@@ -282,6 +315,26 @@ def goals(results: Results) -> list[Goal]:
              ratio(("declaring", "callgate", "first"), ("declaring", "google-genai", "first")), 0.5),
         Goal("500 tools again / hand-written",
              ratio(("declaring", "callgate", "again"), ("declaring", "hand-written", "again")), 4.0),
+        Goal("first answer, ms", results.get("first_answer", "callgate", "ms"), 350),
+        Goal("first answer / google-genai",
+             ratio(("first_answer", "callgate", "ms"), ("first_answer", "google-genai", "ms")), 0.5),
+        Goal("500 raw tools, ms", results.get("raw_tools", "callgate", "first"), 40),
+        Goal("500 raw tools again, ms", results.get("raw_tools", "callgate", "again"), 8),
+        Goal("a call with 1 MB / google-genai",
+             ratio(("large_calls", "callgate", "ms"), ("large_calls", "google-genai", "ms")), 1.5),
+        Goal("a call with 1 MB / hand-written",
+             ratio(("large_calls", "callgate", "ms"), ("large_calls", "hand-written", "ms")), 3.0),
+        Goal("a result of 10 MB / encoding it once", results.get("large result", "callgate", "ratio"), 2.0),
+        Goal("events of 64 KB, MB/s", results.get("large_events", "callgate", "MB/s"), 150, True),
+        Goal("events of 64 KB / google-genai",
+             ratio(("large_events", "callgate", "MB/s"), ("large_events", "google-genai", "MB/s")), 1.0, True),
+        Goal("an idle gate with 20 tools, KiB", results.get("idle gates", "callgate", "KiB"), 10),
+        Goal("memory of a stream / hand-written",
+             ratio(("stream_memory", "callgate", "MB"), ("stream_memory", "hand-written", "MB")), 1.5),
+        Goal("10,000 tools / 100, each",
+             ratio(("growth", "callgate", "10000 tools"), ("growth", "callgate", "100 tools")), 1.2),
+        Goal("10,000 sessions / 100, each",
+             ratio(("growth", "callgate", "10000 sessions"), ("growth", "callgate", "100 sessions")), 1.2),
         Goal("dispatch with everything on, us", results.get("dispatch", "callgate", "us"), 200),
         Goal("400-turn session / bytes of its history", results.get("long session", "callgate", "ratio"), 2.0),
     ]  # fmt: skip

@@ -6,5 +6,7 @@ A module has the functions of the tasks that its system can do at all, and `IMPO
     stream(url) -> int              the characters of a streamed text
     parallel(url, wait, timed)      one answer with twenty calls, as often as `timed` wants; `wait` may be async or not
     large_call(url, store)          one streamed call with a megabyte of arguments
+    large_calls(url, store, timed)  whole calls with a megabyte of text, as often as `timed` wants, by one client
+    raw_tools(url, tools)           tools with a JSON Schema through a new client to its first answer
     declaring(tools)                tools with a JSON Schema into the bytes of a request
 """

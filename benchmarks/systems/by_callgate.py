@@ -48,6 +48,32 @@ async def large_call(url: str, store: Any) -> None:
             pass
 
 
+async def large_calls(url: str, store: Any, timed: Any) -> None:
+    async with _gate(url, [store]) as gate:
+        await timed(lambda: gate.run("Store it."))
+
+
+class _Tool:
+    """A raw definition with something to run."""
+
+    def __init__(self, definition: Any) -> None:
+        self.definition = definition
+
+    def problems(self, args: Any) -> tuple[str, ...]:
+        return ()
+
+    async def run(self, args: Any, context: Any) -> object:
+        return None
+
+
+async def raw_tools(url: str, tools: list[dict[str, Any]]) -> None:
+    from callgate import definition_from
+
+    raw = [{"name": t["name"], "description": t["description"], "inputSchema": t["schema"]} for t in tools]
+    async with _gate(url, [_Tool(definition_from(tool)) for tool in raw]) as gate:
+        await gate.run("Begin.")
+
+
 def declaring(tools: list[dict[str, Any]]) -> bytes:
     from pydantic_core import to_json
 

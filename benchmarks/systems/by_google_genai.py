@@ -47,6 +47,23 @@ async def large_call(url: str, store: Any) -> None:
         pass
 
 
+async def large_calls(url: str, store: Any, timed: Any) -> None:
+    client, config = _client(url), _config(store, 5)
+    await timed(lambda: client.aio.models.generate_content(model=MODEL, contents="Store it.", config=config))
+
+
+async def raw_tools(url: str, tools: list[dict[str, Any]]) -> None:
+    from google.genai import types
+
+    declarations = [
+        types.FunctionDeclaration(name=t["name"], description=t["description"], parameters_json_schema=t["schema"])
+        for t in tools
+    ]
+    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=declarations)])
+    client = _client(url)
+    await client.aio.models.generate_content(model=MODEL, contents="Begin.", config=config)
+
+
 def declaring(tools: list[dict[str, Any]]) -> str:
     """As its client does for tools with a JSON Schema: each schema converted, then the configuration built and dumped."""
     from google.genai import types

@@ -98,6 +98,24 @@ async def large_call(url: str, store: Any) -> None:
             contents.append({"role": "user", "parts": [_response(call, await store(**call["args"])) for call in calls]})
 
 
+async def large_calls(url: str, store: Any, timed: Any) -> None:
+    import httpx2
+
+    async with httpx2.AsyncClient(headers=HEADERS, timeout=60) as client:
+        await timed(lambda: _converse(client, url, {"store": store}, _declared("store", TEXT)))
+
+
+async def raw_tools(url: str, tools: list[dict[str, Any]]) -> None:
+    import httpx2
+    import orjson
+
+    plain = [{"name": t["name"], "description": t["description"], "parametersJsonSchema": t["schema"]} for t in tools]
+    contents = [{"role": "user", "parts": [{"text": "Begin."}]}]
+    body = orjson.dumps({"contents": contents, "tools": [{"functionDeclarations": plain}]})
+    async with httpx2.AsyncClient(headers=HEADERS, timeout=60) as client:
+        await client.post(f"{url}/v1beta/models/{MODEL}:generateContent", content=body)
+
+
 def declaring(tools: list[dict[str, Any]]) -> str:
     import json
 

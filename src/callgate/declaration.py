@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import itertools
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -245,7 +246,7 @@ def digest(definition: ToolDefinition) -> str:
     """A short hash of everything that a model or a person was told of the tool; changes whenever any of it does."""
     told: list[Any] = [definition.own_name, definition.title, definition.description, definition.input_schema]
     told += [definition.server, definition.kind, definition.read_only, definition.idempotent]
-    return hashlib.sha256(strict_json.dump(told)).hexdigest()[:16]
+    return sys.intern(hashlib.sha256(strict_json.dump(told)).hexdigest()[:16])  # Many gates have the same tools.
 
 
 _SPELLED = {spelled: name for name in BUILT_IN for spelled in (name, re.sub("([A-Z])", r"_\1", name).lower())}

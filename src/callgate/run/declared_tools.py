@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from callgate.content.response import is_longer, whole_text
 from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
@@ -40,12 +40,8 @@ class DeclaredTools:
     @classmethod
     def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> DeclaredTools:
         """The definitions as they are declared; those that cannot be are left out."""
-        declaration = _DECLARATIONS.of(definitions, executor.digests, tuple(built_in))
+        declaration, known = _DECLARATIONS.of(definitions, executor.digests, tuple(built_in))
         declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
-        known = facts.ToolsKnown(
-            tools={d.name: _known(d, executor.digests[d.name]) for d in declared},
-            names=dict(declaration.names),
-        )
         return cls(declared, declaration, known)
 
 
@@ -53,28 +49,41 @@ class SharedDeclarations:
     """Declarations of whole sets of tools, shared by all gates that have equal ones; the oldest are forgotten first."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[Sequence[ToolDefinition], Declaration]] = {}
+        self._known: dict[str, tuple[Sequence[ToolDefinition], tuple[Declaration, facts.ToolsKnown]]] = {}
 
     def of(
         self, definitions: Sequence[ToolDefinition], digests: Mapping[str, str], built_in: tuple[BuiltIn, ...]
-    ) -> Declaration:
-        """The declaration of these tools, which is read-only."""
+    ) -> tuple[Declaration, facts.ToolsKnown]:
+        """The declaration of these tools, and what the journal is told of them; both are read-only."""
         if built_in:
-            return declare(definitions, built_in=built_in)
-        key = tuple([(definition.name, digests[definition.name]) for definition in definitions])
+            return _declared(definitions, digests, built_in)
+        key = _key(definitions, digests)
         known = self._known.get(key)
         # The digest is short, and a server may choose what it is made of: what is equal is looked at as well.
         if known is not None and _are_equal(known[0], definitions):
             return known[1]
-        declaration = declare(definitions)
-        self._known[key] = (definitions, declaration)
+        declared = _declared(definitions, digests, ())
+        self._known[key] = (definitions, declared)
         while len(self._known) > SHARED_MAX:
             self._known.pop(next(iter(self._known)), None)
-        return declaration
+        return declared
+
+
+def _declared(
+    definitions: Sequence[ToolDefinition], digests: Mapping[str, str], built_in: tuple[BuiltIn, ...]
+) -> tuple[Declaration, facts.ToolsKnown]:
+    declaration = declare(definitions, built_in=built_in)
+    tools = {d.name: _known(d, digests[d.name]) for d in definitions if d.name not in declaration.quarantined}
+    return declaration, facts.ToolsKnown(tools=tools, names=dict(declaration.names))
+
+
+def _key(definitions: Iterable[ToolDefinition], digests: Mapping[str, str]) -> str:
+    """The names and digests of tools, in their order, as one text: a gate keeps it for as long as it lives."""
+    return "\n".join([f"{definition.name} {digests[definition.name]}" for definition in definitions])
 
 
 def _are_equal(some: Sequence[ToolDefinition], others: Sequence[ToolDefinition]) -> bool:
-    return all(one is other or one == other for one, other in zip(some, others, strict=True))
+    return len(some) == len(others) and all(one is other or one == other for one, other in zip(some, others, strict=True))
 
 
 _DECLARATIONS = SharedDeclarations()
@@ -89,9 +98,7 @@ def _known(definition: ToolDefinition, digest: str) -> facts.KnownTool:
 class DeclaredToolsCache:
     """The tools declared so far."""
 
-    by_tools: dict[frozenset[tuple[str, str]], DeclaredTools] = field(
-        default_factory=dict[frozenset[tuple[str, str]], DeclaredTools]
-    )
+    by_tools: dict[str, DeclaredTools] = field(default_factory=dict[str, DeclaredTools])
     """By the names and digests of the tools in it."""
     last: tuple[Mapping[str, str], Policy, DeclaredTools] | None = None
     """The last declaration of all tools, with its digests and policy."""
@@ -119,7 +126,7 @@ class ToolDeclarer:
         if is_usual and last is not None and last[0] is digests and last[1] is policy:
             return last[2]
         allowed = self._shown(list(filter(policy.may_declare, self.executor.definitions)), found)
-        key = frozenset((d.name, digests[d.name]) for d in allowed)
+        key = _key(allowed, digests)
         declared = self.cache.by_tools.get(key)
         if declared is None:
             declared = self.cache.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in)
