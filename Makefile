@@ -15,6 +15,8 @@ JOBS ?= 2
 # How often `make stress` runs the tests, and beside how many busy processes.
 ROUNDS ?= 10
 LOAD ?= 8
+# How many seconds `make fuzz` gives to each parser.
+FUZZ_S ?= 60
 # How many changes `make mutants` makes, one at a time.
 COUNT ?= 50
 
@@ -34,7 +36,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test test-slow fetched check check-static stress mutants coverage-gate bench bench-all docs soak live build clean ready
+.PHONY: help chat test test-slow fetched check check-static stress mutants coverage-gate bench bench-all docs soak fuzz live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -80,6 +82,12 @@ docs: ready ## build the site into build/site
 
 soak: fetched ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@CALLGATE_SCALE=20 $(PY) -m pytest $(ARGS)
+	@$(MAKE) --no-print-directory fuzz
+
+# There is no atheris for some versions of Python; the script says so and fuzzes nothing.
+fuzz: ready ## fuzz the parsers of foreign text, guided by coverage: make fuzz FUZZ_S=600
+	@$(PY) -m pip install --quiet atheris || true
+	@$(PY) scripts/fuzz.py --seconds $(FUZZ_S)
 
 stress: fetched ## run the quick tests in random order beside busy processes: make stress ROUNDS=3
 	@$(PY) scripts/stress.py --rounds $(ROUNDS) --load $(LOAD) --jobs $(JOBS) $(ARGS)

@@ -377,3 +377,11 @@ def test_a_judge_counts_tests_or_the_questions_that_they_put() -> None:
     assert score == judges.Score(8, 11, known={"why": 2})
     score.add(report("skipped"), {})
     assert score.skipped
+
+
+@pytest.mark.slow
+def test_parsers_are_fuzzed_by_coverage_or_it_is_said_that_nothing_was() -> None:
+    command = [sys.executable, "scripts/fuzz.py", "--seconds", "1", "globs"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 parsers withstood" in done.stdout or "nothing was fuzzed" in done.stderr
