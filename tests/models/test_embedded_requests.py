@@ -59,7 +59,7 @@ class StandIn:
         written = prompt.rpartition("<|im_start|>assistant\n")[2]
         rest = str(self.texts[0]).removeprefix(written) if str(self.texts[0]).startswith(written) else ""
         piece = rest if count > 1 else rest[:3]
-        return Step(piece, [(piece.encode(), 0.9)] if piece else [], prompt_tokens=7, cached_tokens=2, output_tokens=1)
+        return Step(piece, [(piece.encode(), 0.99)] if piece else [], prompt_tokens=7, cached_tokens=2, output_tokens=1)
 
     async def tokens(self, text: str) -> int:
         return len(text) // 4

@@ -67,6 +67,8 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
     maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
     if "currency" in slot.words and slot.kind in _WORDY:
         maker = _currencies
+    if slot.words & {"old", "new"} and any(_replacements(slot, owner, mentions)):
+        maker = _replacements
     if "expression" in slot.words and any(_expressions(slot, owner, mentions)):
         maker = _expressions
     if slot.kind == "number":
@@ -112,7 +114,7 @@ def is_given(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
         return False
     named = [mention for mention in _named(mentions.messages[0].numbers, slot) if not mention.is_indefinite]
     alike = [other for other in owner.slots if other.name != slot.name and other.kind == "number" and _claims(other, named)]
-    return bool(named) and not alike
+    return (bool(named) and not alike) or bool(_described(slot, mentions))
 
 
 def _claims(slot: Slot, mentions: Sequence[NumberMention]) -> bool:
@@ -148,15 +150,21 @@ def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
             offered += _values_of(mention, slot)
         if part := next((part for part in _PART_OF_DATE if part in slot.words or stem(part) in slot.words), None):
             offered += [getattr(mention.value, part) for mention in message.dates]
-    said = {stem(word) for message in mentions.messages for word in _WORD.findall(message.text)}
-    for hit in _PHRASE.finditer(slot.description):
-        meant = {stem(word)[:5] for word in _WORD.findall(hit[2])} - {"fully", "the", "is", "a", "an", "full"}
-        if meant & {word[:5] for word in said}:
-            offered.append(float(hit[1]))
+    offered += _described(slot, mentions)
     offered += [leaf for leaf in mentions.leaves if isinstance(leaf, (int, float))]
     if slot.default is not None and slot.is_required:
         offered.append(slot.default)
     return [int(value) if float(value).is_integer() else value for value in offered]
+
+
+def _described(slot: Slot, mentions: Mentions) -> list[float]:
+    """Numbers that the description gives for a word that was said: 100 for "close it" of "100 is closed"."""
+    said = {stem(word)[:5] for message in mentions.messages[:1] for word in _WORD.findall(message.text)}
+    return [
+        float(hit[1])
+        for hit in _PHRASE.finditer(slot.description)
+        if said & ({stem(word)[:5] for word in _WORD.findall(hit[2])} - {"fully", "the", "is", "a", "an", "full"})
+    ]
 
 
 def _near(used: Collection[str], mentions: Mentions) -> Mentions | None:
@@ -366,6 +374,17 @@ def _expressions(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[A
     return [arithmetic for message in mentions.messages[:1] for arithmetic in arithmetic_in(message.text)]
 
 
+def _replacements(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+    """The two sides of "replace A by B"."""
+    for message in mentions.messages[:1]:
+        for hit in _REPLACE.finditer(message.text):
+            yield hit[1 if "old" in slot.words else 2].strip("'\"`“”")
+
+
+_REPLACE = re.compile(
+    r"\b(?:replace|change|swap|substitute|ersetze)\s+(.+?)\s+(?:by|with|to|into|for|durch)\s+(.+?)(?:\s+in\s+\S+)?[.!]?\s*$",
+    re.IGNORECASE,
+)
 _FILE_WORDS = frozenset({"file", "folder", "directory", "dir", "ls", "cat", "open", "read", "called", "named", "print"})
 _FOLDER_WORDS = frozenset({"in", "inside", "under", "below", "from", "of"})
 

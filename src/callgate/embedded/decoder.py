@@ -20,7 +20,8 @@ from callgate.embedded.gbnf import class_char
 from callgate.embedded.grammar import CALLS_MAX, value_grammar
 from callgate.embedded.mentions import Mentions
 from callgate.embedded.prompt import CALL
-from callgate.embedded.slots import Slot, ToolSlots, slots_of
+from callgate.embedded.slots import Slot, ToolSlots, slots_of, topic_words
+from callgate.embedded.vocabulary import ENGLISH
 from callgate.types import ToolDefinition
 
 __all__ = ["Decoded", "Decoder", "Step", "Thresholds"]
@@ -54,11 +55,15 @@ class Ask(Protocol):
 class Thresholds:
     """Probabilities at which a decision falls, tuned on `benchmarks/data/dev_prompts.json`."""
 
-    call: float = 0.3
-    """Least probability of a call at the beginning of an answer."""
+    ask: float = 0.3
+    """Least probability of a call at the beginning of an answer for a question about a missing argument."""
+    call: float = 0.6
+    """The same for a call."""
+    strange: float = 0.98
+    """The same where the tool's description has no word in common with the request."""
     more: float = 0.5
     """Least probability of one more call."""
-    required: float = 0.02
+    required: float = 0.2
     """Least probability of all candidates of a required argument together; below it the argument is missing."""
     optional: float = 0.4
     """The same of an optional argument; below it the argument is left out."""
@@ -77,6 +82,8 @@ class Decoded:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     tool: ToolDefinition | None = None
     missing: list[str] = field(default_factory=list[str])
+    is_declined: bool = False
+    """True if a call came to mind that does not fit well enough."""
     chance: float = 1.0
     """The probability of a call at the beginning."""
     trace: list[str] = field(default_factory=list[str])
@@ -112,12 +119,15 @@ class Decoder:
         *,
         thresholds: Thresholds | None = None,
         may_ask: bool = True,
+        is_first: bool = True,
     ) -> None:
         self._ask = ask
         self._owners = {tool.name: slots_of(tool) for tool in tools}
         self._mentions = mentions
         self._limits = thresholds or Thresholds()
         self._may_ask = may_ask
+        self._is_first = is_first
+        """True for the first message of a conversation: later ones may leave out what they are about."""
         self.trace: list[str] = []
 
     async def decode(self, prompt: str, *, must_call: bool = False) -> Decoded:
@@ -126,15 +136,19 @@ class Decoder:
         if not must_call:
             made.chance = self._chance(await self._ask(prompt), CALL)
             self.trace.append(f"call {made.chance:.3f}")
-            if made.chance < self._limits.call:
+            if made.chance < self._limits.ask:
                 return made
         text = prompt
         while len(made.calls) < CALLS_MAX:
             try:
                 text, name, args = await self._call(f"{text}{CALL}")
             except _MissingError as error:
-                if not made.calls:
+                made.is_declined = not made.calls and made.chance < self._least(error.owner, is_call=False)
+                if not made.calls and not made.is_declined:
                     made.tool, made.missing = error.owner.tool, error.names
+                break
+            if not must_call and not made.calls and made.chance < self._least(self._owners[name], is_call=True):
+                made.is_declined = True
                 break
             if (name, args) in made.calls:
                 break
@@ -145,6 +159,18 @@ class Decoder:
                 break
             text += "\n"
         return made
+
+    def _least(self, owner: ToolSlots, *, is_call: bool) -> float:
+        """The probability that a call needs, or a question about one: more for a tool that the request has no word of."""
+        if self._is_first and self._mentions.messages and not self._is_near(owner, self._mentions.messages[0].text):
+            return self._limits.strange
+        return self._limits.call if is_call else self._limits.ask
+
+    def _is_near(self, owner: ToolSlots, said: str) -> bool:
+        # Descriptions are in English, most of them: other languages have no word in common with them.
+        is_english = any(word in ENGLISH for word in said.casefold().split())
+        topic = topic_words(said)
+        return not is_english or not topic or bool(topic & owner.about)
 
     # One call --------------------------------------------------------------------------------------------------------
 
@@ -216,7 +242,10 @@ class Decoder:
     ) -> tuple[str, Any, str] | None:
         """The text after a value, the value and the ending; None if there is no value that the model would take."""
         candidates = self._candidates(slot, owner, args)
-        if slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array")) or not candidates:
+        is_nested = slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array"))
+        if not candidates and not is_nested and self._may_ask:
+            return None
+        if not candidates or is_nested:
             return await self._by_grammar(text, slot, endings)
         if slot.item is not None:
             return await self._items(text, slot, candidates, endings)
@@ -227,7 +256,7 @@ class Decoder:
         walk = await self._walk(text, choices, probe=True, least=least)
         self.trace.append(f"{slot.name} {walk.text!r} {walk.mass:.3f} {walk.best:.3f}")
         if walk.state.is_end:
-            if not named and self._is_doubtful(slot, walk):
+            if not named and not is_given(slot, owner, self._mentions) and self._is_doubtful(slot, walk):
                 return None
             return _ended(text, walk.text, endings)
         return await self._composed(text, walk.text, endings)

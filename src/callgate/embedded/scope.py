@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from callgate.embedded.numbers import stem
 from callgate.types import ToolDefinition
 
-__all__ = ["scope_answer"]
+__all__ = ["DECLINED", "scope_answer"]
+
+DECLINED = "I can't do that with the tools I have: none of them seems to fit."
 
 SHOWN_MAX = 12
 DESCRIPTION_CHARS_MAX = 70

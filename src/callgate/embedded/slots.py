@@ -13,9 +13,10 @@ from typing import Any, Literal, cast
 
 from callgate.embedded.numbers import UNITS, stem
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
+from callgate.embedded.vocabulary import STOP_WORDS
 from callgate.types import ToolDefinition
 
-__all__ = ["Kind", "Slot", "ToolSlots", "slot_of", "slots_of"]
+__all__ = ["Kind", "Slot", "ToolSlots", "slot_of", "slots_of", "topic_words"]
 
 Kind = Literal[
     "choice",
@@ -136,6 +137,8 @@ class ToolSlots:
     slots: tuple[Slot, ...]
     words: frozenset[str] = field(default=frozenset())
     """Stems of the words that name the tool and what it does: a request has them without giving a value."""
+    about: frozenset[str] = field(default=frozenset())
+    """Beginnings of all words that the tool and its parameters are described with."""
 
     @property
     def required(self) -> list[Slot]:
@@ -153,7 +156,16 @@ def slots_of(tool: ToolDefinition) -> ToolSlots:
     slots = tuple(slot_of(name, raw, root, is_required=name in required) for name, raw in properties.items())
     described = _ASIDE.sub(" ", tool.description.partition(". ")[0])
     words = {stem(word) for word in [*_PARTS.findall(tool.name), *_WORDS.findall(described)]}
-    return ToolSlots(tool=tool, slots=slots, words=frozenset(words))
+    texts = [*_PARTS.findall(tool.name), tool.description]
+    for slot in slots:
+        texts += [*_PARTS.findall(slot.name), slot.description, *map(str, slot.choices)]
+    return ToolSlots(tool=tool, slots=slots, words=frozenset(words), about=topic_words(" ".join(texts)))
+
+
+def topic_words(text: str) -> frozenset[str]:
+    """Beginnings of the words of a text that say what it is about."""
+    words = (word for word in _WORDS.findall(text) if len(word) > 2 and word.casefold() not in STOP_WORDS)
+    return frozenset(stem(word)[:6] for word in words)
 
 
 def slot_of(name: str, raw: object, root: Mapping[str, Any], *, is_required: bool = True) -> Slot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CURRENCIES", "STOP_WORDS", "TRANSLATIONS"]
+__all__ = ["CURRENCIES", "ENGLISH", "STOP_WORDS", "TRANSLATIONS"]
 
 _STOP = """
 a an the this that these those some any all each every both either another other such same own my your our his her its
@@ -23,6 +23,10 @@ con en es mi por favor lo gli
 """
 STOP_WORDS = frozenset(_STOP.split())
 """Words that give no value by themselves."""
+
+_FUNCTION_WORDS = "the of and is are what who where when how which with for from my me i you your please this that it's to"
+ENGLISH = frozenset(_FUNCTION_WORDS.split())
+"""Words by which an English sentence is recognised."""
 
 CURRENCIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "EUR": ("euro", "euros", "€"), "USD": ("dollar", "dollars", "$", "bucks"), "GBP": ("pound", "pounds", "£", "sterling"),

@@ -27,7 +27,7 @@ from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.mentions import Mentions, mentions_of
 from callgate.embedded.missing_args import made_up, question, respelled
 from callgate.embedded.reply import ReplyReader, usage_of
-from callgate.embedded.scope import scope_answer
+from callgate.embedded.scope import DECLINED, scope_answer
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceededError
@@ -205,7 +205,7 @@ class EmbeddedModel:
             async with asyncio.timeout_at(on_loop(answer.ends_at)):
                 await self._engine.begin_with(_system_turn(plan.tools, request))
         decoded = await self._decoded(plan, texts, form, answer)
-        if decoded is not None and (decoded.calls or decoded.missing):
+        if decoded is not None and (decoded.calls or decoded.missing or decoded.is_declined):
             for item in self._decided(decoded, answer):
                 yield item
             return
@@ -234,7 +234,9 @@ class EmbeddedModel:
 
         named = [tool for tool in plan.tools if tool.name == plan.tool_choice]
         must_call = bool(named) or plan.tool_choice == "required"
-        decoder = Decoder(ask, named or plan.tools, plan.mentions, may_ask=self._ask and not must_call)
+        decoder = Decoder(
+            ask, named or plan.tools, plan.mentions, may_ask=self._ask and not must_call, is_first=plan.is_first
+        )
         decoded = await decoder.decode(texts[0], must_call=must_call)
         logger.debug("decoded: %s", decoder.trace)
         return decoded
@@ -247,6 +249,8 @@ class EmbeddedModel:
             held = f"A call of {decoded.tool.name!r} was held back: the conversation does not give {missing}."
             items.append(Notice("asked_instead", held))
             parts = [text_part(question(decoded.tool, decoded.missing))]
+        elif decoded.is_declined:
+            parts = [text_part(DECLINED)]
         else:
             parts = [call_part(FunctionCall(name=name, args=args)) for name, args in decoded.calls]
         return [*items, say(parts, finish_reason="STOP", usage=answer.usage, model=self._name)]
@@ -342,6 +346,7 @@ class EmbeddedModel:
             said="\n".join(turns[since:]),
             known="\n".join([request.system or "", *turns[fits.start :]]),
             spoken=prompt.words_since(contents),
+            is_first=sum(map(starts_exchange, contents)) == 1,
             mentions=mentions_of(contents, request.system or "", today=datetime.now().astimezone().date()),
             notices=notices,
         )
@@ -444,6 +449,8 @@ class _Plan:
     """The whole text of the conversation."""
     spoken: str = ""
     """The newest words of the user."""
+    is_first: bool = True
+    """True if the user has spoken once."""
     mentions: Mentions = field(default_factory=Mentions)
     """The values of the conversation."""
     notices: list[Notice] = field(default_factory=list[Notice])
