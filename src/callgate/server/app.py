@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callgate.server import approvals, chat, health, metrics, openapi, page, sessions, tools
+from callgate.server import approvals, chat, files, health, metrics, openapi, page, sessions, tools
 from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
@@ -23,7 +23,7 @@ from callgate.server.service import Service
 __all__ = ["create_app"]
 
 MODULES: tuple[ModuleType, ...] = (
-    chat, sessions, approvals, tools, health, metrics, openapi,
+    chat, files, sessions, approvals, tools, health, metrics, openapi,
     gemini_clients, openai_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""

@@ -1,0 +1,187 @@
+"""`/api/v1/files`: large media for prompts, uploaded in pieces and handed on to the provider.
+
+A client announces a file, sends its pieces as base64 in order, and gets the part to put into a prompt. Pieces are kept in a
+temporary file until the last one is there; an upload that breaks off goes on at `received`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import tempfile
+import time
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate.content.build import media_part
+from callgate.run.media import files_of
+from callgate.server.body import off_loop, read_json
+from callgate.server.errors import HttpError, json_response
+from callgate.server.openapi import Operation, table
+from callgate.types import JsonObject, Media
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes"]
+
+SIZE_MAX = 2 * 1024**3
+PENDING_MAX = 16
+"""Uploads that are not complete; the oldest idle one makes room for another."""
+IDLE_S = 600.0
+"""How long an upload must have been idle to make room."""
+PIECE_BYTES = 6 * 1024 * 1024
+"""The size of a piece that fits into a body of 10 MiB."""
+
+NEW: JsonObject = {
+    "type": "object",
+    "required": ["name", "size"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 200},
+        "mime_type": {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200},
+        "size": {"type": "integer", "minimum": 1, "maximum": SIZE_MAX},
+    },
+    "additionalProperties": False,
+}
+PIECE: JsonObject = {
+    "type": "object",
+    "required": ["offset", "data"],
+    "properties": {
+        "offset": {"type": "integer", "minimum": 0, "maximum": SIZE_MAX},
+        "data": {"type": "string", "contentEncoding": "base64"},
+    },
+    "additionalProperties": False,
+}
+STATE: JsonObject = {
+    "type": "object",
+    "required": ["id", "received", "size", "piece_bytes"],
+    "properties": {
+        "id": {"type": "string"},
+        "received": {"type": "integer"},
+        "size": {"type": "integer"},
+        "piece_bytes": {"type": "integer"},
+        "part": {"type": "object", "description": "The part for a prompt, once the file is complete."},
+    },
+}
+
+
+@dataclass(slots=True)
+class _Upload:
+    """A file that is being received."""
+
+    id: str
+    name: str
+    mime_type: str
+    size: int
+    path: str
+    received: int = 0
+    is_busy: bool = False
+    touched_s: float = field(default_factory=time.monotonic)
+
+    def state(self) -> JsonObject:
+        return {"id": self.id, "received": self.received, "size": self.size, "piece_bytes": PIECE_BYTES}
+
+    def write(self, data: bytes) -> None:
+        with open(self.path, "r+b") as file:
+            file.seek(self.received)
+            file.write(data)
+        self.received += len(data)
+
+    def remove(self) -> None:
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+
+
+_PENDING: weakref.WeakKeyDictionary[Service, dict[str, _Upload]] = weakref.WeakKeyDictionary()
+
+
+async def begin(service: Service, request: Request) -> Response:
+    """Announces a file for prompts. Its pieces follow in order; the answer to the last one has the part for a prompt."""
+    body = await read_json(request, NEW)
+    if files_of(service.gate.model) is None:
+        raise HttpError(
+            422, "no_uploads", f"The model {service.gate.model.name!r} has no uploads: send media in the prompt."
+        )
+    pending = _PENDING.setdefault(service, {})
+    if len(pending) >= PENDING_MAX:
+        oldest = min(pending.values(), key=lambda upload: upload.touched_s)
+        if oldest.is_busy or time.monotonic() - oldest.touched_s < IDLE_S:
+            raise HttpError(503, "busy", "Too many uploads are in progress: try again later.")
+        pending.pop(oldest.id).remove()
+    descriptor, path = tempfile.mkstemp(prefix="callgate-upload-")
+    os.close(descriptor)
+    upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path)
+    pending[upload.id] = upload
+    weakref.finalize(service, upload.remove)
+    return json_response(upload.state(), 201)
+
+
+async def piece(service: Service, request: Request) -> Response:
+    """Takes the next piece of a file, and hands the whole file on to the provider after the last one."""
+    body = await read_json(request, PIECE)
+    upload = _found(service, request)
+    if upload.is_busy:
+        raise HttpError(409, "busy", "Another piece of this file is being received.")
+    if body["offset"] != upload.received:
+        raise HttpError(409, "wrong_offset", f"The next piece begins at {upload.received}.")
+    try:
+        data = await off_loop(request, lambda: base64.b64decode(body["data"], validate=True))
+    except binascii.Error:
+        raise HttpError(422, "invalid_request", "data: not base64") from None
+    if upload.received + len(data) > upload.size:
+        raise HttpError(422, "invalid_request", f"The file was announced with {upload.size} bytes, and this is more.")
+    upload.is_busy, upload.touched_s = True, time.monotonic()
+    try:
+        await off_loop(request, lambda: upload.write(data))
+        if upload.received < upload.size:
+            return json_response(upload.state())
+        files = files_of(service.gate.model)
+        assert files is not None
+        file = await files.upload(Media(path=upload.path, mime_type=upload.mime_type, name=upload.name))
+    finally:
+        upload.is_busy = False
+    _PENDING[service].pop(upload.id, None)
+    upload.remove()
+    return json_response(upload.state() | {"part": media_part(Media(uri=file.uri, mime_type=file.mime_type))})
+
+
+async def shown(service: Service, request: Request) -> Response:
+    """How much of a file was received: an upload that broke off goes on there."""
+    return json_response(_found(service, request).state())
+
+
+async def dropped(service: Service, request: Request) -> Response:
+    """Gives up an upload."""
+    upload = _found(service, request)
+    if upload.is_busy:
+        raise HttpError(409, "busy", "A piece of this file is being received.")
+    _PENDING[service].pop(upload.id, None)
+    upload.remove()
+    return json_response({"deleted": upload.id})
+
+
+def _found(service: Service, request: Request) -> _Upload:
+    upload = _PENDING.get(service, {}).get(request.path_params["id"])
+    if upload is None:
+        raise HttpError(404, "no_such_upload", "There is no such upload: it is complete, or was given up.")
+    return upload
+
+
+OPERATIONS = (
+    Operation("POST", "/api/v1/files", begin, takes=NEW, gives={201: STATE}, fails=(422, 503)),
+    Operation("POST", "/api/v1/files/{id}", piece, takes=PIECE, gives={200: STATE}, fails=(404, 409, 422, 500, 502, 504)),
+    Operation("GET", "/api/v1/files/{id}", shown, gives={200: STATE}, fails=(404,)),
+    Operation("DELETE", "/api/v1/files/{id}", dropped, gives={200: {"type": "object"}}, fails=(404, 409)),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of uploads."""
+    return table(service, OPERATIONS)

@@ -1,0 +1,64 @@
+"""Large media over HTTP: received in pieces, resumed, handed on to the provider, and used in a prompt."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from callgate import Gate, GeminiModel, ScriptedModel
+from callgate.testing import FakeGemini
+
+DATA = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 40
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeGemini]:
+    with FakeGemini.in_thread(["A film."]) as fake:
+        yield fake
+
+
+@pytest.fixture
+def site(serve: Callable[..., Any], fake: FakeGemini) -> Any:
+    return serve(Gate(GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})))
+
+
+def send(site: Any, upload: str, offset: int, data: bytes) -> Any:
+    return site.post(f"/api/v1/files/{upload}", {"offset": offset, "data": base64.b64encode(data).decode()})
+
+
+def test_a_file_in_pieces_becomes_a_part_for_a_prompt_and_is_deleted_with_its_session(site: Any, fake: FakeGemini) -> None:
+    begun = site.post("/api/v1/files", {"name": "film.mp4", "size": len(DATA)})
+    assert begun.status == 201
+    upload = begun.json["id"]
+    assert send(site, upload, 0, DATA[:1_000]).json["received"] == 1_000
+    assert send(site, upload, 0, DATA[:1_000]).error == (409, "wrong_offset")
+    assert site.get(f"/api/v1/files/{upload}").json["received"] == 1_000
+    done = send(site, upload, 1_000, DATA[1_000:])
+    assert done.status == 200
+    [file] = fake.resources.files.values()
+    assert file.digest.hexdigest() == hashlib.sha256(DATA).hexdigest()
+    assert done.json["part"]["fileData"]["mimeType"] == "video/mp4"
+    assert site.get(f"/api/v1/files/{upload}").error == (404, "no_such_upload")
+    answer = site.chat({"prompt": ["What is this?", done.json["part"]], "session": "s"})
+    assert answer.json["response"] == "A film."
+    assert fake.refusals == []
+    assert site.request("DELETE", "/api/v1/sessions/s").status == 200
+    assert fake.resources.files == {}
+
+
+def test_what_does_not_fit_is_refused_and_an_upload_can_be_given_up(site: Any) -> None:
+    upload = site.post("/api/v1/files", {"name": "a.png", "size": 3}).json["id"]
+    assert send(site, upload, 0, b"1234").error == (422, "invalid_request")
+    assert site.post(f"/api/v1/files/{upload}", {"offset": 0, "data": "?"}).error == (422, "invalid_request")
+    assert site.post("/api/v1/files", {"name": "a.png", "size": 3 * 1024**3}).error == (422, "invalid_request")
+    assert site.request("DELETE", f"/api/v1/files/{upload}").json == {"deleted": upload}
+    assert site.get(f"/api/v1/files/{upload}").error == (404, "no_such_upload")
+
+
+def test_a_model_without_uploads_says_so(serve: Callable[..., Any]) -> None:
+    site = serve(Gate(ScriptedModel(["x"])))
+    assert site.post("/api/v1/files", {"name": "a.png", "size": 3}).error == (422, "no_uploads")
