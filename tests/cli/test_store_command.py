@@ -102,8 +102,8 @@ def test_a_backup_of_either_store_is_restored_in_the_other(tmp_path: Path, postg
     assert (code, "3 sessions, 3 facts" in out, listed(postgres_url)) == (0, True, ["s0", "s1", "s2"]), out
     code, out = shell("store", "backup", tmp_path / "2.db", "--store", postgres_url)
     assert (code, "3 sessions, 3 facts" in out) == (0, True), out
-    assert shell("store", "restore", tmp_path / "2.db", "--store", tmp_path / "new" / "s.db")[0] == 0
-    assert listed(tmp_path / "new" / "s.db") == ["s0", "s1", "s2"]
+    assert shell("store", "restore", tmp_path / "2.db", "--store", tmp_path / "new.db")[0] == 0
+    assert listed(tmp_path / "new.db") == ["s0", "s1", "s2"]
     code, out = shell("store", "restore", tmp_path / "2.db", "--store", postgres_url)
     assert (code, "0 facts were new" in out) == (0, True), "it may be repeated"
 
