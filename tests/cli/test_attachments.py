@@ -109,3 +109,13 @@ def test_too_many_and_too_much_together_are_refused(folder: Path) -> None:
             files.prompt("x", [f"f{n}.txt" for n in range(FILES_MAX + 1)])
         with pytest.raises(AttachError, match=r"more than 15\.0 MiB together"):
             files.prompt("x", ["big0.png", "big1.png"])
+
+
+def test_a_film_that_is_too_large_for_a_request_is_attached_by_its_path(folder: Path) -> None:
+    film = folder / "film.mp4"
+    with film.open("wb") as file:
+        file.write(b"\x00\x00\x00\x18ftypmp42")
+        file.truncate(MEDIA_BYTES_MAX + 1)
+    with Attachments(str(folder)) as attachments:
+        prompt = attachments.prompt("What is this?", ["film.mp4"])
+    assert prompt == ["What is this?", Media(path=str(film), mime_type="video/mp4", name="film.mp4")]

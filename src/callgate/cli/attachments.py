@@ -144,8 +144,9 @@ class Attachments:
                 if known.st_size <= MEDIA_BYTES_MAX:
                     return file.read(MEDIA_BYTES_MAX)
                 kind = media_type_of(file.read(HEAD_BYTES), name)
-            if kind is None or kind.startswith("text/") or known.st_size > UPLOAD_BYTES_MAX:
-                most = _size(MEDIA_BYTES_MAX if kind is None else UPLOAD_BYTES_MAX)
+            is_media = kind is not None and kind.startswith(("image/", "audio/", "video/", "application/pdf"))
+            if not is_media or kind is None or known.st_size > UPLOAD_BYTES_MAX:
+                most = _size(UPLOAD_BYTES_MAX if is_media else MEDIA_BYTES_MAX)
                 raise AttachError(f"{name!r} has {_size(known.st_size)}, and at most {most} can be attached")
             path = os.path.join(self.root, self._inside(name))
             return Media(path=path, mime_type=kind, name=os.path.basename(name))
