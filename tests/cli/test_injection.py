@@ -150,7 +150,7 @@ def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     screen = emulated(text)
     lines = text.split("\n")
     assert rows_of(screen)[: len(lines)] == plain_rows(text)
-    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways in this session, [e]dit, [l]ater (Enter: no) "
+    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways with any arguments, [e]dit, [l]ater (Enter: no) "
     # Nothing of the others stands at the beginning of a line but behind a mark.
     assert all(line.startswith(("? ", "  | ", "  why")) for line in lines[:-1])
     shown = "".join(line[4:] for line in lines[1:] if line.startswith("  | "))

@@ -41,12 +41,15 @@ def session(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TERM", "dumb")
 
+    failed: set[str] = set()
+
     def reply(request: Any) -> Any:
         last = request.contents[-1]
         said = text_of(last)
         if any(map(is_response, parts_of(last))):
             return text("Done.")
-        if said == "fail":
+        if said == "fail" or (said == "fail once" and said not in failed):
+            failed.add(said)
             raise ModelError("the model is asleep")
         if said == "break":
             raise RuntimeError("a fault of the model's own")
@@ -253,3 +256,23 @@ def test_a_call_is_answered_later_and_then_asked_about_again(
     assert "/approve asks again; so does this session when it is resumed later." in shown
     assert shown.count("Run it? [y]es, [n]o, [a]lways") == 2
     assert (tmp_path / "made.txt").read_text() == "made\n"
+
+
+def test_a_failed_message_is_sent_again_in_its_place(session: Callable[..., Any]) -> None:
+    code, shown = session("/retry", "fail once", "/retry", "/retry", "/undo", "/undo")
+    assert code == 0
+    assert "there is nothing to send again" in shown
+    assert "callgate: the model is asleep" in shown
+    assert "You said fail once" in shown
+    assert "the last message was answered; /undo takes it back" in shown
+    assert shown.count("taken back: fail once") == 1
+
+
+def test_a_resumed_conversation_shows_where_it_was_left(session: Callable[..., Any]) -> None:
+    session("hello", "2 + 2")
+    code, shown = session(words=("-c",))
+    assert code == 0
+    assert "Resumed: hello (2 exchanges)" in shown
+    assert "> 2 + 2" in shown
+    assert "2 exchanges" in shown.partition("> 2 + 2")[2]
+    assert "To resume: callgate chat -r chat-" in shown

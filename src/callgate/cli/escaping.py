@@ -22,21 +22,33 @@ CONTEXT_CHARS = 8
 COMBINING_MAX = 4
 """More combining marks than this on one letter overlap the lines around it."""
 SHOWN_CHARS_MAX = 20_000
+JOINERS = ("\u200c", "\u200d")
+"""Characters without width that join letters or emoji, or keep letters apart."""
 
 _COMBINING = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff"
     "\u20d0-\u20dc\u20e1\u20e3\u20e5-\u20f0\ufe20-\ufe2f"
 )
+_JOINED = (
+    "["
+    "\u0600-\u06ff\u0700-\u074f\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufefc"  # Arabic, Syriac
+    "\u0900-\u0dff"  # the scripts of India and Sri Lanka
+    "\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18af"  # Myanmar, Khmer, Mongolian
+    "\u2640\u2642\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"  # emoji
+    "]"
+)
 _UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but newline and tab, delete, and their 8-bit twins
-    "\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # no width, or another direction
+    "\u00ad\u034f\u061c\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # no width, or another direction
     "\u1680\u2000-\u200a\u2028\u2029\u205f\u2800\u3164\u115f\u1160\uffa0"  # spaces that are none, and ends of lines
     "\u0488\u0489\u20dd-\u20e0\u20e2\u20e4\ua670-\ua672"  # circles around others, which some terminals choke on
     "\u17b4\u17b5\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a"  # invisible marks and non-characters
     "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # tags and variation selectors: hidden text
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # halves of pairs, and what means something else everywhere
     "]"
+    # Joiners are legitimate between letters of scripts that need them, and in emoji; in Latin text they only hide something.
+    f"|(?<!{_JOINED})[\u200c\u200d]|[\u200c\u200d](?!{_JOINED})"
     # One variation selector after a symbol is legitimate.
     "|(?<![\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
     f"|(?<=[{_COMBINING}]{{{COMBINING_MAX}}})[{_COMBINING}]"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from callgate.cli.escaping import CONTEXT_CHARS, one_line, shown_call, visible
+from callgate.cli.escaping import CONTEXT_CHARS, JOINERS, one_line, shown_call, visible
 from callgate.cli.live import Live, clipped
 from callgate.cli.markdown import Markdown, width_of
 from callgate.events import (
@@ -90,6 +90,8 @@ class Terminal:
         self._markdown = is_terminal(out) and not is_dumb and not environ.get("NO_COLOR")
         self._prose = self._new_prose()
         self._in_line = False
+        self._joiner = ""
+        """A joiner at the end of the last piece of text."""
         self._tail = ""
         """The end of the answer so far: what follows is judged by it."""
         self._running: dict[str, _Shown] = {}
@@ -233,6 +235,9 @@ class Terminal:
 
     def end_line(self) -> None:
         """End the current line of text, if there is one."""
+        if self._joiner:
+            self._joiner = ""
+            self._text("\n")
         if self._prose is not None:
             if rest := self._prose.close():
                 self._write(self._out, rest)
@@ -244,6 +249,10 @@ class Terminal:
             self._live.erase()
 
     def _text(self, text: str) -> None:
+        # Whether a joiner hides something is known with the letter after it.
+        text = self._joiner + text
+        self._joiner = text[-1] if text.endswith(JOINERS) else ""
+        text = text.removesuffix(self._joiner)
         shown = visible(text, before=self._tail)
         self._tail = (self._tail + text)[-CONTEXT_CHARS:]
         if self._prose is None:

@@ -15,6 +15,7 @@ from callgate.cli.exchange import INTERRUPTED, OK, run_exchange
 from callgate.cli.input_history import HISTORY_FILE
 from callgate.cli.line_editor import History, LineReader, line_reader
 from callgate.cli.options import Options
+from callgate.cli.recap import show_recap, show_totals
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.slash import COMMANDS, CommandContext, perform, show_call
 from callgate.cli.state import StoredSession, state_dir
@@ -36,14 +37,17 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
         chat.approver.before_question = line.forget_typed
     if history.problem:
         terminal.line(f"! {one_line(history.problem, 500)}; what you type is not remembered.", color="notice")
+    is_resumed = stored.state is not None
+    if is_resumed:
+        show_recap(chat, terminal, stored)
     terminal.line("Ask something; /help lists the commands, Ctrl-D leaves.")
     try:
         # Keys typed between prompts wait unseen for the next one; the plain reader needs echo.
         with chat.tty.quiet() if line.ends_line else contextlib.nullcontext():
             return _until_left(context, line)
     finally:
-        if stored.is_kept and chat.has_begun:
-            terminal.line(f"To resume: callgate chat -r {chat.session}")
+        if stored.is_kept and (chat.has_begun or is_resumed):
+            show_totals(chat, terminal, stored)
 
 
 def _until_left(context: CommandContext, line: LineReader) -> int:

@@ -396,6 +396,23 @@ def _undo(context: CommandContext, rest: str) -> None:
         context.say(f"taken back: {one_line(exchange.said, 400)}")
 
 
+def _retry(context: CommandContext, rest: str) -> None:
+    from callgate.sessions import exchanges_of, rewind
+
+    store, session = context.stored.store, context.chat.session
+    known = exchanges_of(context.chat.run(store.load(session)))
+    if not known:
+        raise UsageError("there is nothing to send again: nothing was said yet")
+    last = known[-1]
+    if last.is_answered and last.failure is None:
+        raise UsageError("the last message was answered; /undo takes it back, then say it again")
+    if last.is_answered:
+        context.turn(None)  # Its calls are done and stay done: the run goes on from their results.
+        return
+    context.chat.run(rewind(store, session, expected=[last.id]))
+    context.turn(cast("list[Any]", last.content["parts"]))
+
+
 def _compact(context: CommandContext, rest: str) -> None:
     dropped = context.chat.run(context.chat.gate.compact(context.chat.session))
     context.say(
@@ -453,6 +470,7 @@ COMMANDS: dict[str, Command] = {
     "/save": Command("[FILE]", "where this conversation is stored, or write it to a file", _save),
     "/load": Command("ID|FILE", "go on with another conversation", _load, _known_sessions),
     "/undo": Command("[N]", "take back the last exchange, or N of them, and what was written to files in it", _undo),
+    "/retry": Command("", "send the last message again if it failed, or go on from its results", _retry),
     "/compact": Command("", "summarize the conversation so far to free context", _compact),
     "/clear": Command("", "begin a new conversation", _clear),
     "/exit": Command("", "leave (Ctrl-D does too)", _exit),

@@ -1,0 +1,70 @@
+"""What a person sees of a conversation when it is resumed, and when it is left.
+
+Takes the journal of a session, shows a few lines. `callgate sessions show` prints all of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callgate.cli.render import Terminal, one_line
+from callgate.content.read import text_of
+from callgate.errors import CallgateError
+from callgate.sessions import exchanges_of, state_from_facts
+from callgate.types import Usage
+
+if TYPE_CHECKING:
+    from callgate.cli.chat_session import ChatSession
+    from callgate.cli.state import StoredSession
+
+__all__ = ["show_recap", "show_totals"]
+
+SAID_CHARS_MAX = 300
+ANSWER_CHARS_MAX = 600
+
+
+def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> None:
+    """Show the last exchange of a session that is resumed; its calls can be looked at with `/call`."""
+    facts = chat.run(stored.store.load(chat.session))
+    known = exchanges_of(facts)
+    if not known:
+        return
+    last = known[-1]
+    reply = state_from_facts(chat.session, facts).reply
+    many = f"{len(known)} exchange{'' if len(known) == 1 else 's'}"
+    terminal.line(f"Resumed: {one_line(known[0].said, 80)} ({many})", color="quiet")
+    terminal.line(f"> {one_line(last.said, SAID_CHARS_MAX)}", color="quiet")
+    for record in reply.calls:
+        if record.result is not None:
+            terminal.calls.append((record.call, record.result))
+    if terminal.calls:
+        count = len(terminal.calls)
+        terminal.line(f"  {count} call{'' if count == 1 else 's'}; /call shows the last one", color="quiet")
+    said = last.failure.partial if last.failure else _last_answer(reply.contents)
+    if said.strip():
+        terminal.line(one_line(said, ANSWER_CHARS_MAX), color="quiet")
+    if last.failure:
+        terminal.line(
+            f"! It failed: {one_line(last.failure.message, SAID_CHARS_MAX)} /retry sends it again.", color="notice"
+        )
+
+
+def show_totals(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> None:
+    """Show what the conversation has used, and how to resume it."""
+    try:
+        known = exchanges_of(chat.run(stored.store.load(chat.session)))
+    except CallgateError:
+        known = []
+    tokens = sum((exchange.usage for exchange in known), Usage()).total_tokens
+    costs = [exchange.cost for exchange in known if exchange.cost is not None]
+    words = [f"{len(known)} exchange{'' if len(known) == 1 else 's'}"]
+    words += [f"{tokens:,} tokens"] if tokens else []
+    words += [f"cost {sum(costs):.4f}"] if costs else []
+    if known:
+        terminal.line(", ".join(words), color="quiet")
+    terminal.line(f"To resume: callgate chat -r {chat.session}")
+
+
+def _last_answer(contents: list[dict[str, object]]) -> str:
+    last = contents[-1] if contents else {}
+    return text_of(last) if last.get("role") == "model" else ""
