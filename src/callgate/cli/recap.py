@@ -1,4 +1,4 @@
-"""What a person sees of a conversation when it is resumed, and when it is left.
+"""The lines that a person sees when a conversation is resumed, and when it is left.
 
 Takes the journal of a session, shows a few lines. `callgate sessions show` prints all of it.
 """
