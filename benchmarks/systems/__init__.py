@@ -4,6 +4,7 @@ A module has the functions of the tasks that its system can do at all, and `IMPO
 
     turns(url, look_up, turns)      a run in which the model calls one tool in every turn
     stream(url) -> int              the characters of a streamed text
+    stream_kept(url) -> int         the same, where a system would not keep the text by itself
     parallel(url, wait, timed)      one answer with twenty calls, as often as `timed` wants; `wait` may be async or not
     large_call(url, store)          one streamed call with a megabyte of arguments
     large_calls(url, store, timed)  whole calls with a megabyte of text, as often as `timed` wants, by one client

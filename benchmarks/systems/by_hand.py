@@ -82,6 +82,19 @@ async def stream(url: str) -> int:
     return size
 
 
+async def stream_kept(url: str) -> int:
+    """As `stream`, by a loop that keeps the answer for its next request."""
+    import httpx2
+    import orjson
+
+    contents: list[Any] = [{"role": "user", "parts": [{"text": "Talk."}]}]
+    async with httpx2.AsyncClient(headers=HEADERS, timeout=60) as client:
+        body = orjson.dumps({"contents": contents})
+        texts = [part["text"] async for e in _events(client, url, body) for part in e["candidates"][0]["content"]["parts"]]
+    contents.append({"role": "model", "parts": [{"text": "".join(texts)}]})
+    return len(contents[-1]["parts"][0]["text"])
+
+
 async def large_call(url: str, store: Any) -> None:
     import httpx2
     import orjson

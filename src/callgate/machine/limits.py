@@ -5,6 +5,7 @@ Takes the state of a run, returns reasons and sentences; changes nothing but the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -73,10 +74,7 @@ def _is_reached(most: float | None, used: float | None) -> bool:
 
 def _key(call: FunctionCall) -> str:
     """Name a call by its content; long arguments by a hash, in the order in which they came."""
-    try:
-        encoded = dump(call.args)
-    except JsonError:
-        return f"{call.name} {_ENCODER.encode(call.args)}"
-    if len(encoded) > LONG_BYTES:
-        return f"{call.name} {hashlib.sha256(encoded).hexdigest()}"
+    with contextlib.suppress(JsonError):
+        if len(encoded := dump(call.args)) > LONG_BYTES:
+            return f"{call.name} {hashlib.sha256(encoded).hexdigest()}"
     return f"{call.name} {_ENCODER.encode(call.args)}"
