@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -317,6 +318,8 @@ def at(body: Any, path: str) -> Any:
 def test_every_body_is_one_that_google_takes(case: Case, kind: str, streamed: bool, surface_of: SurfaceOf) -> None:
     async def main() -> None:
         async with FakeGemini(case.script) as fake:
+            kept = {"name": "cachedContents/1", "model": f"models/{case.model}", "tokens": 2_000, "expires_s": math.inf}
+            fake.resources.caches["cachedContents/1"] = kept
             reply = await converse(case, surface_of(fake, kind), streamed=streamed)
             assert (fake.steps_left, fake.errors) == (0, [])
             assert reply.ok
