@@ -7,7 +7,9 @@ import dataclasses
 import gc
 import re
 import shlex
+import sys
 import textwrap
+import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -55,15 +57,20 @@ BLOCKS = blocks_of_pages()
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
 def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {}
-    exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
+    module = types.ModuleType("block")
+    monkeypatch.setitem(sys.modules, "block", module)
+    namespace: dict[str, Any] = module.__dict__
     # A model that is named is found on a fake server on this machine.
     with FakeGemini.in_thread([fake_call("get_weather", city="Oslo"), "It snows in Oslo."]) as fake:
         for name, value in {"GOOGLE_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}.items():
             monkeypatch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # The programs of others may leave their clients open.
-            asyncio.run(asyncio.wait_for(namespace["story"](), 60))
+            if page in STORIES:
+                exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
+                asyncio.run(asyncio.wait_for(namespace["story"](), 60))
+            else:
+                exec(compile(block, f"{page} (block)", "exec"), namespace)
             gc.collect()
     if page.startswith("migrate/"):
         assert len(fake.requests) == 2, "a call was answered"

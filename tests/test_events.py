@@ -42,6 +42,7 @@ REPLY = Reply(
 
 ROWS: list[tuple[Any, Any]] = [
     (events.TextDelta("a"), {"type": "text_delta", "text": "a"}),
+    (events.OutputDelta({"a": 1}), {"type": "output_delta", "partial": {"a": 1}}),
     (events.ThoughtDelta("a"), {"type": "thought_delta", "text": "a"}),
     (
         events.MediaReceived(Media(data=b"\x00\xff", mime_type="image/png")),

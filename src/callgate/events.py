@@ -10,15 +10,17 @@ import base64
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from callgate.metadata import AnswerMetadata, ServerStep
-from callgate.types import FunctionCall, JsonObject, Media, Reply, ToolResult, Usage
+from callgate.types import FunctionCall, JsonObject, Media, OutputT, Reply, ToolResult, Usage
+
+T = TypeVar("T")
 
 __all__ = [
     "EVENTS", "ApprovalNeeded", "CallArgsDelta", "CallFinished", "CallProgress", "CallProposed", "CallStarted", "Event",
-    "MediaReceived", "MetadataReported", "Notice", "RunEnded", "ServerStepReported", "TextDelta", "ThoughtDelta",
-    "TurnEnded", "UsageReported", "plain", "to_json",
+    "EventOf", "MediaReceived", "MetadataReported", "Notice", "OutputDelta", "RunEnded", "ServerStepReported", "TextDelta",
+    "ThoughtDelta", "TurnEnded", "UsageReported", "plain", "to_json",
 ]  # fmt: skip
 
 
@@ -27,6 +29,17 @@ class TextDelta:
     """A piece of the answer."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDelta(Generic[OutputT]):
+    """The typed output so far, while the answer of a run with `output=` still arrives.
+
+    Every value that is there has been validated; fields that have not arrived yet are None or their default, and the last
+    text and the last item of a list may still grow. The final, complete value is `reply.output`.
+    """
+
+    partial: OutputT
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +150,29 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(Generic[OutputT]):
     """The run is over. Always the last event of a run that did not raise."""
 
-    reply: Reply
+    reply: Reply[OutputT]
 
+
+EventOf: TypeAlias = (
+    TextDelta | OutputDelta[T] | ThoughtDelta | MediaReceived | ServerStepReported | CallProposed | CallArgsDelta
+    | ApprovalNeeded | CallStarted | CallProgress | CallFinished | UsageReported | MetadataReported | Notice | TurnEnded
+    | RunEnded[T]
+)  # fmt: skip
+"""The events of a run with `output=T`."""
 
 Event: TypeAlias = (
-    TextDelta | ThoughtDelta | MediaReceived | ServerStepReported | CallProposed | CallArgsDelta | ApprovalNeeded
-    | CallStarted | CallProgress | CallFinished | UsageReported | MetadataReported | Notice | TurnEnded | RunEnded
+    TextDelta | OutputDelta | ThoughtDelta | MediaReceived | ServerStepReported | CallProposed | CallArgsDelta
+    | ApprovalNeeded | CallStarted | CallProgress | CallFinished | UsageReported | MetadataReported | Notice | TurnEnded
+    | RunEnded
 )  # fmt: skip
+"""Any event."""
 
 EVENTS: tuple[type[Event], ...] = (
-    TextDelta, ThoughtDelta, MediaReceived, ServerStepReported, CallProposed, CallArgsDelta, ApprovalNeeded, CallStarted,
-    CallProgress, CallFinished, UsageReported, MetadataReported, Notice, TurnEnded, RunEnded,
+    TextDelta, OutputDelta, ThoughtDelta, MediaReceived, ServerStepReported, CallProposed, CallArgsDelta, ApprovalNeeded,
+    CallStarted, CallProgress, CallFinished, UsageReported, MetadataReported, Notice, TurnEnded, RunEnded,
 )  # fmt: skip
 
 
@@ -197,7 +219,7 @@ def _base64(data: bytes) -> str:
 
 
 # Fields that may hold more than our types and JSON.
-_PLAIN: dict[str, Callable[[Any], Any]] = {"output": _typed, "data": _base64}
+_PLAIN: dict[str, Callable[[Any], Any]] = {"output": _typed, "partial": _typed, "data": _base64}
 
 
 def _snake(name: str) -> str:

@@ -10,11 +10,25 @@ import marshal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, cast
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", covariant=True, default=Any)
+    ResultT = TypeVar("ResultT", bound="ToolResult | None", covariant=True, default="ToolResult | None")
+    DepsT = TypeVar("DepsT", covariant=True, default=Any)
+else:  # Defaults of type variables are for checkers; the package that has them would cost its import.
+    from typing import TypeVar
+
+    OutputT, ResultT, DepsT = TypeVar("OutputT"), TypeVar("ResultT"), TypeVar("DepsT")
 
 from callgate.metadata import AnswerMetadata, Citation, ServerStep, Source
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
+_NOTHING: Any = None
+"""The default of a field whose type a type variable decides."""
+
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A JSON value."""
 
@@ -44,10 +58,17 @@ ToolKind: TypeAlias = Literal["function", "file", "command", "mcp", "worker"]
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 """The policy's decision about a call, before approval."""
 
-ToolChoice: TypeAlias = str
+ToolChoice: TypeAlias = Literal["auto", "required", "none", "validated"] | str
 """`auto`, `required`, `none`, `validated`, or the name of the one tool that must be called."""
 
-FinishReason: TypeAlias = str
+FinishReason: TypeAlias = (
+    Literal[
+        "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
+        "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER",
+        "turn_limit", "call_limit", "token_limit", "cost_limit", "loop", "cancelled", "approval_needed",
+    ]
+    | str
+)  # fmt: skip
 """Why a run ended. The model's own reasons are kept raw and in capitals (`STOP`, `MAX_TOKENS`, `SAFETY`, ...); ours are
 lower-case words: `turn_limit`, `call_limit`, `token_limit`, `cost_limit`, `loop`, `cancelled`, `approval_needed`."""
 
@@ -156,7 +177,8 @@ class ToolResult:
 
     call_id: str
     name: str
-    status: ResultStatus
+    status: ResultStatus | Literal["awaiting"]
+    """The final status; or `awaiting` in the reply of a run that waits for an approval of the call, and nowhere else."""
     value: Any = None
     """The tool's return value, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`."""
     error: str | None = None
@@ -213,20 +235,22 @@ class SessionRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(Generic[ResultT]):
     """One call of a run with its decision and outcome."""
 
     call: FunctionCall
     state: CallState
     decision: Decision | None = None
-    result: ToolResult | None = None
+    result: ResultT = _NOTHING
+    """Never None in the `calls` of a reply."""
     edited: bool = False
     """True if the arguments were edited at approval."""
 
     @property
     def duration_s(self) -> float:
         """How long the call ran; 0.0 when it did not run."""
-        return self.result.duration_s if self.result else 0.0
+        result = cast("ToolResult | None", self.result)
+        return result.duration_s if result else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +409,45 @@ class Price:
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
 
+class ModelSettings(TypedDict, total=False):
+    """The settings of requests to a model; each model names those that it does not know."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    max_output_tokens: int
+    stop_sequences: Sequence[str]
+    seed: int
+    presence_penalty: float
+    frequency_penalty: float
+    candidate_count: int
+    thinking: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | int | bool
+    """A level, a number of tokens, or True to see the thoughts."""
+    include_thoughts: bool
+    safety: Mapping[str, str]
+    """Category -> threshold: `{"HARASSMENT": "BLOCK_NONE"}`."""
+    response_mime_type: str
+    response_json_schema: Mapping[str, Any]
+    response_modalities: Sequence[str]
+    media_resolution: str
+    speech_config: Mapping[str, Any]
+    cached_content: str
+    service_tier: str
+    labels: Mapping[str, str]
+    schema_field: Literal["parameters", "parametersJsonSchema"]
+    stream_arguments: bool
+    parallel_tool_calls: bool
+    logit_bias: Mapping[str, float]
+    user: str
+    min_p: float
+    repetition_penalty: float
+    repeat_penalty: float
+    headers: Mapping[str, str]
+    """Sent with every request to the model."""
+    extra_body: Mapping[str, Any]
+    """Merged into the body of every request: for what has no setting."""
+
+
 class History(Protocol):
     """A snapshot of a conversation, such as `Conversation(...).history`."""
 
@@ -395,13 +458,14 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """The result of a run."""
+class Reply(Generic[OutputT]):
+    """The result of a run; `Reply[Weather]` is that of a run with `output=Weather`."""
 
     text: str
     """The model's answer, thoughts left out."""
-    calls: list[CallRecord]
-    """Every call of this run in the order in which the model made them."""
+    calls: list[CallRecord[ToolResult]]
+    """Every call of this run in the order in which the model made them, each with its result. The result of one that waits
+    for an approval has the status `awaiting`."""
     usage: Usage
     finish_reason: FinishReason
     history: History = field(repr=False)
@@ -419,9 +483,9 @@ class Reply:
     """The cost of the run by the gate's prices; None if they are unknown."""
     context_tokens: int = 0
     """About how many tokens the whole conversation has now: what the next request sends of it."""
-    output: Any = None
-    """The answer as a value of the type that `run(..., output=...)` named; None where none was named, or the run ended
-    before there was one."""
+    output: OutputT = _NOTHING
+    """The answer as a value of the type that `run(..., output=...)` named. None where none was named, and where a run that
+    is not `ok` (cancelled, paused for an approval) has none yet."""
     metadata: tuple[AnswerMetadata, ...] = ()
     """The metadata of the answers of this run (sources, ratings, ...), one item for each answer that has any."""
     media: list[Media] = field(default_factory=list[Media])
@@ -472,12 +536,17 @@ async def no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
-    """The context of a tool's own call. A parameter annotated with this type is filled in, and hidden from the model."""
+class ToolContext(Generic[DepsT]):
+    """The context of a tool's own call. A parameter annotated with this type is filled in, and hidden from the model.
+
+    `ToolContext[Database]` says that the tool needs `deps` of this type: `gate.run(..., deps=database)`.
+    """
 
     call_id: str
     name: str
     session: str | None = None
+    deps: DepsT = field(default=_NOTHING, repr=False)
+    """The object that the program passed to this run; None where it passed none, and in worker processes."""
     timeout_s: float | None = None
     """Seconds that the call was given when it started."""
     progress: Progress = field(default=lambda message, fraction=None: None, repr=False)
@@ -495,8 +564,34 @@ class ToolContext:
 
 
 __all__ = [
-    "FINAL_STATES", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
-    "FunctionCall", "History", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "PlainJson", "Price", "Progress",
-    "Reply", "ResultStatus", "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult",
-    "Usage", "Verdict",
+    "FINAL_STATES",
+    "CallRecord",
+    "CallState",
+    "CallTool",
+    "Checked",
+    "Content",
+    "Decision",
+    "FinishReason",
+    "FunctionCall",
+    "History",
+    "Json",
+    "JsonObject",
+    "Limits",
+    "Loss",
+    "Media",
+    "ModelSettings",
+    "Part",
+    "PlainJson",
+    "Price",
+    "Progress",
+    "Reply",
+    "ResultStatus",
+    "SessionRule",
+    "ToolChoice",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolKind",
+    "ToolResult",
+    "Usage",
+    "Verdict",
 ]  # fmt: skip

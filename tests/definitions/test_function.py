@@ -414,8 +414,16 @@ def test_star_args_and_kwargs_are_an_array_and_a_map():
     def f(a: int, b: str = "b", *args: int, k: bool = True, **kwargs: datetime.date):
         return a, b, args, k, kwargs
 
-    assert properties(f)["args"] == {"type": "array", "items": {"type": "integer"}}
-    assert properties(f)["kwargs"] == {"type": "object", "additionalProperties": {"type": "string", "format": "date"}}
+    assert properties(f)["args"] == {
+        "type": "array",
+        "items": {"type": "integer"},
+        "description": "Further values, in order; may be left out.",
+    }
+    assert properties(f)["kwargs"] == {
+        "type": "object",
+        "additionalProperties": {"type": "string", "format": "date"},
+        "description": "Further arguments by name; may be left out.",
+    }
     assert schema(f)["required"] == ["a"]
     positional, keyword = call(f, {"a": 1, "args": [2, 3], "kwargs": {"d": "2026-01-01"}})
     assert f(*positional, **keyword) == (1, "b", (2, 3), True, {"d": datetime.date(2026, 1, 1)})

@@ -124,4 +124,6 @@ class CallEnvironment:
     """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
     """Answers questions of tools."""
+    deps: Any = None
+    """The object that the program passed to the run, for tools that declare it."""
     spans: Spans = NO_SPANS

@@ -199,8 +199,6 @@ class CallPipeline:
         text = user_code.call(lambda: str(error)).value or ""
         said = f"approve failed for {call.name!r}, so the call is denied: {type(error).__name__}: {text}"
         logger.error("asking about %r failed", call.name, exc_info=error)
-        # Shown even where no logging is set up and nobody listens to events, as errors of other callbacks are.
-        asyncio.get_running_loop().call_exception_handler({"message": said, "exception": error})
         await self._owner.emit(Notice("approve_failed", said, "warning"))
         return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(error).__name__}).")
 
@@ -249,6 +247,7 @@ class CallPipeline:
         scope = around.scope_of(around, parent)
         observer = CallObserver(
             session=around.session,
+            deps=around.deps,
             progress=self._progress_of(call.id),
             call_tool=scope.call,
             on_give_up=scope.close,

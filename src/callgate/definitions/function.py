@@ -32,6 +32,7 @@ from callgate.definitions.signature import (
     ABSENT,
     Parameter,
     Signature,
+    deps_type_of,
     is_async_callable,
     is_callable_object,
     layers,
@@ -112,18 +113,74 @@ class ArgumentsInvalidError(Exception):
 
 
 @overload
-def tool(fn: F, /, **options: Unpack[OptionWords]) -> F: ...
+def tool(
+    fn: F,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_s: float | None = None,
+    isolation: Isolation | None = None,
+    idempotent: bool | None = None,
+    read_only: bool | None = None,
+    sequential: bool | None = None,
+    run_in: RunIn | None = None,
+    touches: Sequence[str] | None = None,
+) -> F: ...
 @overload
-def tool(**options: Unpack[OptionWords]) -> Callable[[F], F]: ...
-def tool(fn: Any = None, /, **options: Any) -> Any:
-    """Mark a function as a tool: `@tool`, or `@tool(name=..., timeout_s=...)` with any of the `OptionWords`.
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_s: float | None = None,
+    isolation: Isolation | None = None,
+    idempotent: bool | None = None,
+    read_only: bool | None = None,
+    sequential: bool | None = None,
+    run_in: RunIn | None = None,
+    touches: Sequence[str] | None = None,
+) -> Callable[[F], F]: ...
+def tool(  # noqa: PLR0913 - all options, so that editors and the reference show them
+    fn: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_s: float | None = None,
+    isolation: Isolation | None = None,
+    idempotent: bool | None = None,
+    read_only: bool | None = None,
+    sequential: bool | None = None,
+    run_in: RunIn | None = None,
+    touches: Sequence[str] | None = None,
+    **unknown: Any,
+) -> Any:
+    """Mark a function as a tool: `@tool`, or `@tool(name=..., timeout_s=...)`.
 
     Returns the function itself, unchanged but for the mark. A callable that takes no attributes (a bound method, a
     builtin) is returned as a `functools.partial` that carries the mark.
 
+    Args:
+        fn: The function.
+        name: The tool's name, where it should differ from the function's.
+        description: Takes the place of the docstring's prose.
+        timeout_s: The deadline of one call in seconds; `Limits.call_timeout_s` otherwise.
+        isolation: `process` runs it in a worker process that is killed at the deadline.
+        idempotent: Running it twice with the same arguments is the same as running it once.
+        read_only: It changes nothing, so it needs no permission by default.
+        sequential: Calls of one turn to this tool run one after another.
+        run_in: `loop` runs a sync function on the event loop's thread, `thread` (the default) in one of its own.
+        touches: What it reads and changes, for the result cache; see the field of `ToolDefinition`.
+        unknown: Refused with a message that names the options.
+
     Raises:
         ToolNotDeclarableError: an option has a value that cannot work, or the object cannot be called.
     """
+    options: dict[str, Any] = {
+        "name": name, "description": description, "timeout_s": timeout_s, "isolation": isolation,
+        "idempotent": idempotent, "read_only": read_only, "sequential": sequential, "run_in": run_in, "touches": touches,
+        **unknown,
+    }  # fmt: skip
     if fn is None:
         _options_from(options, "@tool(...)")  # a bad option is reported where it is written, not where it is used
         return functools.partial(tool, **options)
@@ -168,6 +225,8 @@ class FunctionTool:
     """True if calling `fn` returns an async iterator."""
     takes_context: bool
     """True if `fn` takes a `ToolContext`."""
+    deps_type: type | None
+    """The class of `deps` that it needs, if it takes a `ToolContext[Class]`."""
     run_in: RunIn
     isolation: Isolation | None
 
@@ -183,6 +242,8 @@ class FunctionTool:
         self._signature = signature_from(fn, tool_name=name, namespace=options.namespace)
         self._parameters = tuple(parameter for parameter in self._signature.parameters if not parameter.is_context)
         self.takes_context = len(self._parameters) < len(self._signature.parameters)
+        contexts = (deps_type_of(parameter.type) for parameter in self._signature.parameters if parameter.is_context)
+        self.deps_type = next(contexts, None)
         self._is_plain = not self.takes_context and all(parameter.kind in _BY_NAME for parameter in self._parameters)
         defaults = {each.name: each.default for each in self._parameters if each.default is not ABSENT}
         annotations = {each.name: each.type for each in self._parameters}

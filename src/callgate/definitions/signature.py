@@ -23,6 +23,7 @@ __all__ = [
     "ABSENT",
     "Parameter",
     "Signature",
+    "deps_type_of",
     "is_async_callable",
     "is_callable_object",
     "layers",
@@ -284,7 +285,18 @@ def _is_context(annotation: Any) -> bool:
     if origin in (Union, types.UnionType):
         rest = [arg for arg in args if arg is not type(None)]
         return len(rest) == 1 and _is_context(rest[0])
-    return isinstance(annotation, type) and issubclass(annotation, ToolContext)
+    return (isinstance(annotation, type) and issubclass(annotation, ToolContext)) or origin is ToolContext
+
+
+def deps_type_of(annotation: Any) -> type | None:
+    """The class in `ToolContext[Class]`; None where the annotation names none that a value can be tested for."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is ToolContext:
+        kind = args[0]
+        is_testable = isinstance(kind, type) and not getattr(kind, "_is_protocol", False) and typing.get_origin(kind) is None
+        return kind if is_testable else None
+    inner = args[:1] if origin is Annotated else args if origin in (Union, types.UnionType) else ()
+    return next((found for arg in inner if (found := deps_type_of(arg)) is not None), None)
 
 
 def _nullable(annotation: Any) -> Any:

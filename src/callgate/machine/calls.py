@@ -89,6 +89,14 @@ class TrackedCall:
         """The call as others see it."""
         return CallRecord(call=self.call, state=self.state, decision=self.decision, result=self.result, edited=self.edited)
 
+    def replied(self) -> CallRecord[ToolResult]:
+        """The call as a reply has it: one without a result so far says that it waits."""
+        result = self.result
+        if result is None:
+            why = "It waits for an approval." if self.state == "awaiting" else "It has no result yet."
+            result = ToolResult(call_id=self.call.id, name=self.call.name, status="awaiting", error=why)
+        return CallRecord(call=self.call, state=self.state, decision=self.decision, result=result, edited=self.edited)
+
     def propose_again(self, *, args: Any = None) -> None:
         """Take back what was checked and decided: the call, its tool or its arguments are others now."""
         if args is not None:

@@ -7,7 +7,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 from callgate import strict_json
 from callgate.errors import JsonError
@@ -160,8 +160,12 @@ def _reader(form: Any) -> _Reader:
         return _word_reader(cast("type[Any]", form))
     origin, inner = get_origin(form), get_args(form)
     if origin in (Union, types.UnionType):
-        [some] = [one for one in inner if one is not types.NoneType]  # Every union here is with None.
-        read = _reader(some)
+        # Every union here is with None, or names words that a text usually is.
+        some = [one for one in inner if one is not types.NoneType]
+        is_text = all(one is str or get_origin(one) is Literal for one in some)
+        read = _read_scalar if is_text else _reader(*some)
+        if len(some) == len(inner):
+            return read
         return lambda value: None if value is None else read(value)
     if origin in (tuple, list):
         return functools.partial(_read_items, _reader(inner[0]), tuple if origin is tuple else _same)

@@ -121,7 +121,7 @@ class RunMachine:
         run, finish = self.run, self.run.finish
         return Reply(
             text=run.text,
-            calls=[call.record() for call in run.records],
+            calls=[call.replied() for call in run.records],
             usage=run.usage,
             finish_reason="approval_needed" if finish is None else finish.reason,
             history=self.conversation.history,

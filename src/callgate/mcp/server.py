@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import importlib.util
 import re
 import shlex
@@ -129,6 +130,23 @@ class McpServer:
         self._requests = Requests(name, self.host, self._clock, self._has_person)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owners: set[object] = set()
+
+    def with_headers(self, headers: Mapping[str, str]) -> McpServer:
+        """Return the same server with further headers, and so with a connection of its own: for one user's token.
+
+        Raises:
+            UsageError: the server has no address that headers could be sent to.
+        """
+        if self.url is None:
+            raise UsageError(f"the MCP server {self.name!r} is a program on this machine: headers are for one with a url=")
+        other = copy.copy(self)
+        other._headers = {**(self._headers or {}), **headers}
+        remember_secrets_in({"headers": headers})
+        other.version, other._tools, other.left_out = 0, [], []
+        other._connection = other._loop = None
+        other._owners, other._clock = set(), PersonClock()
+        other._requests = Requests(other.name, other.host, other._clock, other._has_person)
+        return other
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r}, {len(self._tools)} tools)"

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
@@ -23,6 +24,9 @@ from callgate.run.sessions import Session
 from callgate.store import Lease
 from callgate.types import CallRecord, FunctionCall, SessionRule
 
+if TYPE_CHECKING:
+    from callgate.run.partial_output import PartialOutput
+
 __all__ = ["Emit", "RunContext"]
 
 logger = logging.getLogger("callgate.run")
@@ -34,11 +38,20 @@ class RunContext:
     """The session, the journal, the observer and the tasks of one run. It owns the calls of the run."""
 
     def __init__(
-        self, config: GateConfig, session: Session, lease: Lease, emit: Emit | None, *, person: Person | None = None
+        self,
+        config: GateConfig,
+        session: Session,
+        lease: Lease,
+        emit: Emit | None,
+        *,
+        person: Person | None = None,
+        deps: Any = None,
     ) -> None:
         self.config = config
         self.person = person
         """Answers questions of tools."""
+        self.deps = deps
+        """The object that the program passed to the run, for tools that declare it."""
         self.spans = config.new_spans(session.id)
         self.session = session
         self.lease = lease
@@ -55,6 +68,8 @@ class RunContext:
         """Called with settled calls; set by the run's pipeline."""
         self.deferred: set[str] = set()
         """Calls whose answers were deferred when the run was resumed."""
+        self.partial: PartialOutput | None = None
+        """Reads the typed output while it arrives, if somebody watches."""
         self.has_begun = False
         """True if later facts belong to this run."""
         self.turn_reason: str | None = None

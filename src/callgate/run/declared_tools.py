@@ -134,6 +134,10 @@ class ToolDeclarer:
             self.cache.last = (digests, policy, declared)
         return declared
 
+    def for_executor(self, executor: Executor, built_in: Iterable[BuiltIn]) -> ToolDeclarer:
+        """Return the declarer of another set of tools, with further built-in ones."""
+        return replace(self, executor=executor, built_in=(*self.built_in, *built_in), cache=DeclaredToolsCache())
+
     def _shown(self, allowed: list[ToolDefinition], found: Collection[str]) -> list[ToolDefinition]:
         """Return the allowed tools to declare."""
         if READ_RESULT not in found:  # Of no use before there is something to read.

@@ -33,5 +33,6 @@ def call_environment(run: RunContext) -> CallEnvironment:
         places=Slots(config.limits.parallel),
         scope_of=nested.scope_of,
         person=run.person,
+        deps=run.deps,
         spans=run.spans,
     )

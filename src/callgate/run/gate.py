@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from callgate.run.run_methods import RunMethods
+
 if TYPE_CHECKING:
     from callgate.content.collect import ModelResponse
-    from callgate.content.prompt import Prompt
     from callgate.declaration import Declaration
-    from callgate.events import Event
     from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
     from callgate.models.choice import Api, ModelLike
-    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining
+    from callgate.permission import Approve, AuditLog, Policy, RateLimits, Remaining
     from callgate.permission.guard import Guard
     from callgate.prices import PriceTable
     from callgate.run.config import GateConfig
@@ -31,15 +31,22 @@ if TYPE_CHECKING:
     from callgate.run.run_request import RunRequest
     from callgate.store import Durability, Store
     from callgate.tools.executor import Executor
-    from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
+    from callgate.types import (
+        CallRecord,
+        Content,
+        Limits,
+        ModelSettings,
+        Price,
+        Reply,
+        SessionRule,
+        ToolChoice,
+        ToolDefinition,
+    )
 
 __all__ = ["Gate", "guard_of"]
 
-EVENTS_MAX = 256
-"""Events that may wait for a slow reader of a stream before the run itself waits."""
 
-
-class Gate:
+class Gate(RunMethods):
     """A conversation in which a model can call tools.
 
     ```python
@@ -71,7 +78,7 @@ class Gate:
         system: str | None = None,
         mode: Mode = "auto",
         api: Api | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: ModelSettings | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
         approve: Approve | None = None,
@@ -106,7 +113,7 @@ class Gate:
         api: Api | None = None,
         policy: Policy | None = None,
         system: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: ModelSettings | None = None,
     ) -> Gate:
         """Return the same gate with other options; everything else, including sessions, is shared.
 
@@ -276,37 +283,6 @@ class Gate:
 
     # Running --------------------------------------------------------------------------------------------------------------
 
-    async def run(
-        self,
-        prompt: Prompt | None = None,
-        *,
-        session: str | None = None,
-        history: Iterable[Mapping[str, Any]] | None = None,
-        tool_choice: ToolChoice = "auto",
-        output: Any = None,
-        answers: Mapping[str, Approval] | None = None,
-        watch: Callable[[Event], Awaitable[None]] | None = None,
-    ) -> Reply:
-        """Run until the model has answered, a limit is reached, or an approval is needed.
-
-        Args:
-            prompt: The user's input: text, media, parts, or a list of these. None continues where the session stopped.
-            session: The id of a conversation to continue; a new id starts one; None starts one with a generated id.
-            history: Contents to start from instead, repaired where they break a rule.
-            tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; applies to the first request.
-            output: The type of the answer: a pydantic model, a dataclass, a TypedDict, a Literal, lists and dicts of
-            these, or a JSON Schema. `reply.output` is then a value of that type; tools can be called before.
-            answers: Answers to the pending approvals of a paused session, by call id.
-            watch: Called and awaited with every event; the model's answer is then streamed.
-
-        Raises:
-            OutputError: no answer fits `output`, although the model was asked again; it carries the reply.
-            ModelError: the model could not be reached, or gave no usable answer.
-            UsageError: the arguments cannot be used.
-        """
-        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
-        return await self._resources.start(self._config, request, watch).wait()
-
     async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
         """Like `run`, for a request that is put together already: for services, whose requests have idempotency keys.
 
@@ -314,31 +290,6 @@ class Gate:
             AlreadyStartedError: the request has started its run before, here or in another process.
         """
         return await self._resources.start(self._config, request, watch).wait()
-
-    async def stream(
-        self,
-        prompt: Prompt | None = None,
-        *,
-        session: str | None = None,
-        history: Iterable[Mapping[str, Any]] | None = None,
-        tool_choice: ToolChoice = "auto",
-        output: Any = None,
-        answers: Mapping[str, Approval] | None = None,
-    ) -> AsyncGenerator[Event, None]:
-        """Like `run`, but yields events as they occur. Leaving the loop early cancels the run."""
-        from callgate.sync import Channel
-
-        channel: Channel[Event] = Channel(EVENTS_MAX)
-        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
-        run = self._resources.start(self._config, request, channel.send)
-        run.add_done_callback(lambda _: channel.close())
-        try:
-            async for event in channel:
-                yield event
-            await run.wait()
-        finally:
-            channel.close()
-            await run.cancel()
 
     async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> ModelResponse:
         """Send one request and execute nothing: for programs with their own loop.
@@ -350,27 +301,6 @@ class Gate:
 
         async with self._resources.in_use():
             return await ask_once(self._config, contents, tool_choice)
-
-    def run_sync(
-        self,
-        prompt: Prompt | None = None,
-        *,
-        session: str | None = None,
-        history: Iterable[Mapping[str, Any]] | None = None,
-        tool_choice: ToolChoice = "auto",
-        output: Any = None,
-        answers: Mapping[str, Approval] | None = None,
-    ) -> Reply:
-        """Like `run`, for sync code; works inside a running event loop (a notebook) too.
-
-        It runs in a thread that this gate and those derived from it share. Ctrl-C cancels the run, and is raised when
-        that has ended, or after five seconds; a second one is raised immediately.
-
-        Raises:
-            UsageError: called on the event loop of that thread, as by an async tool of a gate that runs there.
-        """
-        run = self.run(prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers)
-        return self._resources.portal.run(run)
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
         """Cancel the run of a session cleanly: its reply follows soon, with the finish reason `cancelled`.

@@ -15,7 +15,17 @@ from callgate.content.collect import Collector, ModelResponse
 from callgate.content.prompt import user_content
 from callgate.content.salvage import salvaged_calls
 from callgate.errors import EmptyAnswerError, ModelError, ProtocolError
-from callgate.events import EVENTS, CallFinished, CallProposed, MetadataReported, Notice, UsageReported
+from callgate.events import (
+    EVENTS,
+    CallFinished,
+    CallProposed,
+    Event,
+    MetadataReported,
+    Notice,
+    OutputDelta,
+    TextDelta,
+    UsageReported,
+)
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
 from callgate.models import Accepted, AnsweredBy, ModelRequest, answering
@@ -66,6 +76,8 @@ class ModelTurn:
             _log_request(run.config.model.name, request, command)
         await run.cancellation.during(self._wait_for_budget())
         answer = _PartialAnswer(run.config.who)
+        if run.partial is not None:
+            run.partial.begin()
         try:
             whole = await run.cancellation.during(self._receive(request, answer))
         except BaseException as error:
@@ -83,13 +95,13 @@ class ModelTurn:
                         for event in answer.collector.feed(item):
                             if isinstance(event, CallProposed):
                                 answer.proposed.append(event.call)
-                            await run.emit(event)
+                            await self._report(event)
                     elif isinstance(item, AnsweredBy):
                         answer.who = item
                     elif isinstance(item, Accepted):
                         await self._accept(item, answer)
                     elif isinstance(item, EVENTS):
-                        await run.emit(item)
+                        await self._report(item)
                     else:
                         raise ProtocolError(_NOT_AN_ITEM.format(run.config.model.name, type(item).__name__))
             whole = answer.collector.close()
@@ -103,6 +115,15 @@ class ModelTurn:
         if known is None or known.id != accepted.id:
             fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin)
             await self._run.cancellation.complete(self._run.note(fact, durable=True))
+
+    async def _report(self, event: Event) -> None:
+        """Report an event of the answer, and the typed output that its text has made so far."""
+        run = self._run
+        await run.emit(event)
+        if run.partial is not None and isinstance(event, TextDelta):
+            found = run.partial.feed(event.text)
+            if found is not None:
+                await run.emit(OutputDelta(found[0]))
 
     async def _give_up(self, answer: _PartialAnswer, error: BaseException) -> None:
         """Report the outcome of an aborted answer."""

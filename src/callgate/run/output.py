@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import types
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,8 @@ from callgate.types import JsonObject, ToolDefinition
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+    from callgate.run.partial_output import PartialOutput
 
 __all__ = ["ANSWER", "Output", "output_of"]
 
@@ -48,13 +51,15 @@ def output_of(kind: Any) -> Output:
     """
     if isinstance(kind, Mapping):
         return Output(cast("Mapping[str, Any]", kind))
+    if isinstance(kind, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        raise UsageError(f"output={_named(kind)} is a function: pass a type, such as a pydantic model, or a JSON Schema")
     return _kept(kind) if isinstance(kind, Hashable) else _of_type(kind)
 
 
 def _of_type(kind: Any) -> Output:
     try:
         adapter = adapter_for(TypedDictConversion({}).usable(kind), {})
-        return Output(schema_of(adapter), adapter)
+        return Output(schema_of(adapter), adapter, kind)
     except NotExpressibleError as error:
         raise UsageError(
             f"output={_named(kind)} cannot be asked of a model: {error}; use a pydantic model, a dataclass, a TypedDict, "
@@ -72,7 +77,8 @@ def _named(kind: Any) -> str:
 class Output:
     """The form that an answer must have. Without an adapter the answer is checked by the schema, and stays plain JSON."""
 
-    def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[Any] | None = None) -> None:
+    def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[Any] | None = None, kind: Any = None) -> None:
+        self._kind = schema if kind is None else kind
         self.is_wrapped = schema.get("type") != "object"
         self.schema: JsonObject = _wrapped(schema) if self.is_wrapped else dict(schema)
         self._has_format = any("format" in as_mapping(place.schema) for place in Source(schema).places())
@@ -90,6 +96,12 @@ class Output:
         output = cls(schema)
         output.is_wrapped = list(schema.get("properties") or ()) == [ANSWER] and schema.get("required") == [ANSWER]
         return output
+
+    def partial(self) -> PartialOutput:
+        """Return a reader of the answer while it arrives."""
+        from callgate.run.partial_output import PartialOutput
+
+        return PartialOutput(self._kind, is_wrapped=self.is_wrapped)
 
     def read(self, text: str) -> OutputChecked:
         """True if an answer fits; the first reading of it that does is its value."""

@@ -17,6 +17,7 @@ from callgate.run.config import GateConfig
 from callgate.run.context import Emit, RunContext
 from callgate.run.media import sendable_prompt, use_files
 from callgate.run.run import Run
+from callgate.run.run_options import RunToolsOwner
 from callgate.run.run_request import RunRequest, new_request
 from callgate.run.sessions import Session, Sessions, running
 from callgate.run.task import RunTask
@@ -74,16 +75,36 @@ class Resources:
         is_live = config.executor.is_live
         if not is_live:
             config.check_choice(request.tool_choice)
+        config.executor.check_deps(request.deps)
         # Before the session is acquired: an upload may take long.
         prompt, uploads = await sendable_prompt(request.prompt, config.model, emit)
         if prompt is not request.prompt:
             request = replace(request, prompt=prompt, uploads=uploads)
+        async with self._own_tools(config):
+            return await self._carry_out_with_tools(config, request, emit, task)
+
+    @contextlib.asynccontextmanager
+    async def _own_tools(self, config: GateConfig) -> AsyncGenerator[None]:
+        """Start the servers that only one run has, and stop them after it."""
+        if config.executor is self._config.executor or not config.executor.is_live:
+            yield
+            return
+        owner = RunToolsOwner(self.elicit)
+        try:
+            await config.executor.start_tools(owner)
+            yield
+        finally:
+            await config.executor.stop_tools(owner)
+
+    async def _carry_out_with_tools(
+        self, config: GateConfig, request: RunRequest, emit: Emit | None, task: RunTask[Reply]
+    ) -> Reply:
         session, lease = await self.acquire(request.session)
         try:
-            if is_live:  # The tools are known only now.
+            if config.executor.is_live:  # The tools are known only now.
                 config.check_choice(request.tool_choice)
-            use_files(config.model, uploads, session.id)
-            run = RunContext(config, session, lease, emit, person=self.elicit)
+            use_files(config.model, request.uploads, session.id)
+            run = RunContext(config, session, lease, emit, person=self.elicit, deps=request.deps)
             task.stop = lambda: run.request_cancel("The user cancelled the run.")
             with running(session, run):
                 self.sessions.keep_leases(run.event_loop)

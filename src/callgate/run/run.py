@@ -65,6 +65,8 @@ class Run:
 
     async def _drive(self, request: RunRequest) -> Reply:
         self._output = request.output
+        if request.output is not None and self._context.stream:
+            self._context.partial = request.output.partial()
         try:
             await open_run(self._context, request)
             if self._context.deferred:

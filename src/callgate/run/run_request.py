@@ -46,6 +46,8 @@ class RunRequest:
     idempotency: IdempotencyKey | None = None
     uploads: tuple[facts.UploadedFile, ...] = ()
     """The files that the prompt refers to."""
+    deps: Any = None
+    """The object for tools that declare it; it is never journalled."""
 
 
 def new_request(

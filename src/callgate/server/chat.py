@@ -24,7 +24,7 @@ from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.sse import EventStream, left_before_end
 from callgate.server.views import APPROVAL, approval_json, usage_json
-from callgate.types import CallRecord, JsonObject, Reply
+from callgate.types import CallRecord, JsonObject, Reply, ToolResult
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -211,7 +211,7 @@ async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
         "tool_calls": [
             {"id": record.call.id, "name": record.call.name, "arguments": dict(record.call.args)} for record in reply.calls
         ],
-        "tool_results": [_result_json(record) for record in reply.calls if record.result is not None],
+        "tool_results": [_result_json(record) for record in reply.calls if record.result.status != "awaiting"],
         "session": reply.session,
         "metadata": {
             "iterations": reply.turns,
@@ -235,8 +235,7 @@ async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
     return answer
 
 
-def _result_json(record: CallRecord) -> JsonObject:
-    assert record.result is not None
+def _result_json(record: CallRecord[ToolResult]) -> JsonObject:
     return {
         "tool_call_id": record.call.id,
         "name": record.call.name,

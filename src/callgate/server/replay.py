@@ -105,7 +105,7 @@ def replayed_events(found: JournaledRun) -> Iterator[Event]:
         yield CallProposed(record.call)
         if record.state == "awaiting":
             yield ApprovalNeeded(record.call, record.decision.reason if record.decision else "")
-        elif record.result is not None:
+        elif record.result.status != "awaiting":
             yield CallFinished(record.call, record.result)
     if found.finish is not None and found.finish.error is not None:
         return

@@ -44,7 +44,7 @@ from callgate.store.listing import read_facts
 from callgate.store.principals import Principals, keeps_principals
 from callgate.store.protocol import check_id
 from callgate.store.sql import SqlStore
-from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, ToolChoice, ToolDefinition, Usage
+from callgate.types import CallRecord, FunctionCall, JsonObject, ModelSettings, Reply, ToolChoice, ToolDefinition, Usage
 
 __all__ = ["Ask", "Service"]
 
@@ -326,7 +326,7 @@ class Service:
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
-            gate = gate.with_options(system=system, settings=ask.settings)
+            gate = gate.with_options(system=system, settings=cast("ModelSettings | None", ask.settings))
         # A client that has read that a run is over may begin the next one, even if its session is being released still.
         while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
             await held.done.wait()

@@ -46,6 +46,8 @@ class CallObserver:
     """Observes a running call: its progress, its result, and its nested calls."""
 
     session: str | None = None
+    deps: Any = None
+    """See `ToolContext.deps`."""
     progress: Progress = _no_progress
     call_tool: CallTool = no_tools
     hides: Callable[[str, str], bool] | None = None
@@ -76,6 +78,7 @@ class RunningCall:
             call_id=call.id,
             name=call.name,
             session=observer.session,
+            deps=observer.deps,
             timeout_s=timeout_s,
             progress=observer.progress,
             is_cancelled=self._is_given_up,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
-from callgate.errors import ToolNotDeclarableError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.machine import facts
 from callgate.machine.calls import startable
 from callgate.schema import check_arguments
@@ -20,7 +20,7 @@ from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
 from callgate.tools.functions import adapt_tools, runnables_of
 from callgate.tools.precheck import preview_of, problems_of
-from callgate.tools.toolsets import LiveTools, Runnable, Toolset, is_live_toolset, is_runnable, is_toolset
+from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset, is_live_toolset, is_runnable, is_toolset
 from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["Executor", "Runnable", "Toolset"]
@@ -46,6 +46,8 @@ class Executor:
         self._ever: dict[str, Runnable] = {}
         """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
         self._digests: dict[str, str] = {}
+        self._deps: dict[str, type] = {}
+        """Tool name -> the class of `deps` that it needs."""
         self._names: dict[str, str] = {}
         self.toolsets: list[Toolset] = []
         """The origins of tools, functions of the program excepted."""
@@ -73,12 +75,51 @@ class Executor:
         self._is_live = bool(self._live)
         self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))
 
+    def extended(self, tools: Iterable[object], replaced: Mapping[str, LiveToolset]) -> Executor:
+        """Return a set with further tools, and with other toolsets in place of those of the same name.
+
+        Raises:
+            ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
+        """
+        other = Executor(limits=self.limits)
+        other._own, other._ever = dict(self._own), dict(self._ever)
+        other.toolsets = [*self.toolsets]
+        for toolset in self._live.toolsets:
+            other._live.add(replaced.get(toolset.name, toolset))
+        other.register(*tools)
+        return other
+
+    def replace(self, tool: Runnable) -> None:
+        """Put a tool in the place of the one of the same name."""
+        self._own[tool.definition.name] = tool
+        self._take_in(self._own | self._live.runnables(self._own))
+
+    @property
+    def live(self) -> Sequence[LiveToolset]:
+        """The toolsets that must be started, such as MCP servers."""
+        return self._live.toolsets
+
+    def check_deps(self, deps: object) -> None:
+        """Refuse `deps` that are not what a tool has declared.
+
+        Raises:
+            UsageError: a tool needs an object of another type.
+        """
+        for name, kind in self._deps.items():
+            if not isinstance(deps, kind):
+                given = "the run has none" if deps is None else f"the run has a {type(deps).__name__!r}"
+                raise UsageError(
+                    f"the tool {name!r} takes a ToolContext[{kind.__name__}], and {given}: pass deps= with a {kind.__name__}"
+                )
+
     def _take_in(self, tools: dict[str, Runnable]) -> None:
         known = self._tools
         self._names = declared_names([tool.definition for tool in tools.values()])
         kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
         self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
         self._tools = dict(tools)
+        needed = ((name, getattr(tool, "deps_type", None)) for name, tool in tools.items())
+        self._deps = {name: kind for name, kind in needed if isinstance(kind, type)}
         self._ever |= tools
 
     # Live tools -----------------------------------------------------------------------------------------------------------

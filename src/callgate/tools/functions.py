@@ -56,6 +56,7 @@ class FunctionRunner:
 
     def __init__(self, tool: FunctionTool, limits: Limits) -> None:
         self.definition = tool.definition
+        self.deps_type = tool.deps_type
         self._tool = tool
         self._abandoned_max = limits.abandoned_threads
 

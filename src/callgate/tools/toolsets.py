@@ -94,6 +94,11 @@ class LiveTools:
     def __bool__(self) -> bool:
         return bool(self._toolsets)
 
+    @property
+    def toolsets(self) -> Sequence[LiveToolset]:
+        """All of them, in the order in which they were added."""
+        return self._toolsets
+
     def add(self, toolset: LiveToolset) -> None:
         """Add one."""
         self._toolsets.append(toolset)

@@ -1,0 +1,123 @@
+"""Several runs: so many at the same time, with a progress bar; and the events of one run for sync code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+from callgate import user_code
+from callgate.errors import UsageError
+from callgate.events import Event
+from callgate.sync import BlockingPortal
+from callgate.types import Reply
+
+__all__ = ["ProgressBar", "ReportProgress", "events_in_sync", "run_each"]
+
+T = TypeVar("T")
+
+ReportProgress: TypeAlias = Callable[[int, int], object]
+"""Called with the number of runs that are over and the number of all."""
+
+WIDTH = 30
+"""Characters of the bar."""
+
+
+async def run_each(
+    run: Callable[[T], Awaitable[Reply[Any]]],
+    prompts: Iterable[T],
+    *,
+    parallel: int,
+    progress: bool | ReportProgress,
+    return_errors: bool,
+) -> list[Any]:
+    """Run every prompt, at most `parallel` at the same time; return the replies in the order of the prompts.
+
+    The first error cancels the runs that are not over, and is raised; with `return_errors` it takes the place of its reply.
+
+    Raises:
+        UsageError: an argument cannot be used.
+    """
+    if isinstance(prompts, (str, bytes)):
+        raise UsageError("run_many takes a list of prompts, and this is one: use run, or [prompt]")
+    if isinstance(parallel, bool) or parallel < 1:
+        raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
+    waiting = list(enumerate(prompts))
+    count, done = len(waiting), 0
+    replies: list[Any] = [None] * count
+    report: ReportProgress = ProgressBar() if progress is True else progress or _nothing
+    waiting.reverse()
+
+    async def work() -> None:
+        nonlocal done
+        while waiting:
+            place, prompt = waiting.pop()
+            try:
+                replies[place] = await run(prompt)
+            except Exception as error:
+                if not return_errors:
+                    waiting.clear()
+                    raise
+                replies[place] = error
+            done += 1
+            _report(report, done, count)
+
+    _report(report, 0, count)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(parallel, count)):
+                group.create_task(work())
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return replies
+
+
+def events_in_sync(portal: BlockingPortal, events: AsyncGenerator[Event, None]) -> Generator[Event, None, None]:
+    """The events of a run, one after another, for sync code; leaving the loop early cancels the run."""
+    try:
+        while (event := portal.run(_following(events))) is not None:
+            yield event
+    finally:
+        portal.run(_closed(events))
+
+
+async def _following(events: AsyncGenerator[Event, None]) -> Event | None:
+    return await anext(events, None)
+
+
+async def _closed(events: AsyncGenerator[Event, None]) -> None:
+    await events.aclose()
+
+
+def _nothing(done: int, count: int) -> None:
+    """Report nothing."""
+
+
+def _report(report: ReportProgress, done: int, count: int) -> None:
+    outcome = user_code.call(lambda: report(done, count))
+    if outcome.exception is not None:
+        raise outcome.exception
+
+
+class ProgressBar:
+    """A bar on stderr: redrawn in place on a terminal, elsewhere a line at every tenth."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._tenth = -1
+
+    def __call__(self, done: int, count: int) -> None:
+        """Draw the bar."""
+        part = done / count if count else 1.0
+        filled = round(part * WIDTH)
+        took_s = time.monotonic() - self._began_s
+        left = f", about {took_s / done * (count - done):.0f} s left" if 0 < done < count else ""
+        line = f"[{'#' * filled}{'.' * (WIDTH - filled)}] {done:,} of {count:,}{left}"
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{line:<78}" + ("\n" if done >= count else ""))
+        elif int(part * 10) > self._tenth:
+            self._tenth = int(part * 10)
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()

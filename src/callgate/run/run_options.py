@@ -1,0 +1,93 @@
+"""The options of one run, and the configuration that they make of a gate's: its own tools, instructions and headers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from callgate.declaration import split_built_in
+from callgate.errors import UsageError
+from callgate.permission import Approval
+from callgate.run.config import GateConfig
+from callgate.tools.find_tools import FindTools
+from callgate.types import ToolChoice
+
+if TYPE_CHECKING:
+    from callgate.mcp.host import Elicit
+    from callgate.tools.executor import Executor
+    from callgate.tools.toolsets import LiveToolset
+
+__all__ = ["RunOptions", "RunToolsOwner", "config_for_run"]
+
+Headers = Mapping[str, Mapping[str, str]]
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run` that `stream`, `run_sync`, `stream_sync` and `run_many` take, too."""
+
+    session: str | None
+    """The id of a conversation to continue; a new id starts one; None starts one with a generated id."""
+    history: Iterable[Mapping[str, Any]] | None
+    """Contents to start from instead, repaired where they break a rule."""
+    tool_choice: ToolChoice
+    """`auto`, `required`, `none`, `validated` or a tool's name; applies to the first request."""
+    answers: Mapping[str, Approval] | None
+    """Answers to the pending approvals of a paused session, by call id."""
+    deps: Any
+    """An object for tools that declare a `ToolContext[Type]` parameter."""
+    tools: Iterable[object] | None
+    """Further tools for this run."""
+    instructions: str | None
+    """Further system text for this run, after the gate's own."""
+    headers: Headers | None
+    """Name of an MCP server -> headers for this run, such as a user's own token."""
+
+
+@dataclass(eq=False, slots=True)
+class RunToolsOwner:
+    """The owner of the servers that one run starts for itself."""
+
+    elicit: Elicit | None = None
+
+
+def config_for_run(
+    config: GateConfig, tools: Iterable[object] | None, instructions: str | None, headers: Headers | None
+) -> GateConfig:
+    """The configuration of one run: the gate's own, with the options that only this run has.
+
+    Raises:
+        UsageError: there is no such server, or a tool cannot be used.
+        ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
+    """
+    if instructions is not None:
+        if not isinstance(cast("Any", instructions), str):
+            raise UsageError(f"instructions={instructions!r:.100}: use text")
+        config = replace(config, system="\n\n".join(filter(None, [config.system, instructions])))
+    given = [] if tools is None else list(tools)
+    if not given and not headers:
+        return config
+    functions, built_in = split_built_in(given)
+    executor = config.executor.extended(functions, _with_headers(config.executor, headers or {}))
+    declarer = config.declarer
+    if declarer.tools_shown is not None:
+        allowed = config.guard.policy.may_declare
+        executor.replace(FindTools(lambda: list(filter(allowed, executor.definitions))))
+    guard = copy.copy(config.guard)
+    guard.tools = executor
+    declarer = declarer.for_executor(executor, built_in)
+    config = replace(config, guard=guard, declarer=declarer)
+    config.declare()  # Raises now what would fail in the first request.
+    return config
+
+
+def _with_headers(executor: Executor, headers: Headers) -> dict[str, LiveToolset]:
+    """Name of a server -> the same server with headers of its own, and so with a connection of its own."""
+    from callgate.mcp.server import McpServer
+
+    known = {server.name: server for server in executor.live if isinstance(server, McpServer)}
+    if unknown := [name for name in headers if name not in known]:
+        has = ", ".join(map(repr, known)) or "none"
+        raise UsageError(f"headers= names the MCP server {unknown[0]!r}, which the gate does not have; it has {has}")
+    return {name: known[name].with_headers(more) for name, more in headers.items()}

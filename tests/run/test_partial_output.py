@@ -1,0 +1,113 @@
+"""Typed output while it arrives: values that are there are valid, and what is missing is None."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from callgate import Gate, ScriptedModel
+from callgate.events import OutputDelta, RunEnded, to_json
+from callgate.run.partial_output import CHARS_MAX, PartialOutput
+
+
+class Day(BaseModel):
+    name: str
+    temp: float = 0.5
+
+
+class Weather(BaseModel):
+    city: str = Field(min_length=2)
+    unit: Literal["celsius", "fahrenheit"]
+    days: list[Day]
+    above: Weather | None = None
+
+    @field_validator("city")
+    @classmethod
+    def is_capital(cls, city: str) -> str:
+        if not city[0].isupper():
+            raise ValueError("a city begins with a capital")
+        return city
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+    names: list[str] = field(default_factory=list[str])
+
+
+class Row(TypedDict):
+    name: str
+    points: Annotated[list[Point], "any"]
+
+
+def fed(kind: Any, text: str, *, is_wrapped: bool = False) -> list[Any]:
+    """The values after each character."""
+    partial = PartialOutput(kind, is_wrapped=is_wrapped)
+    return [found[0] for sign in text if (found := partial.feed(sign)) is not None]
+
+
+def test_a_model_grows_and_every_value_of_it_is_valid():
+    found = fed(Weather, '{"city": "Oslo", "unit": "celsius", "days": [{"name": "Mon"}, {"name": "Tue", "temp": 2}]}')
+    assert all(isinstance(one, Weather) for one in found)
+    assert [one.city for one in found if one.city][:3] == ["Os", "Osl", "Oslo"]
+    assert {one.unit for one in found} == {None, "celsius"}
+    assert found[-1].model_dump() == {
+        "city": "Oslo", "unit": "celsius", "days": [{"name": "Mon", "temp": 0.5}, {"name": "Tue", "temp": 2.0}],
+        "above": None,
+    }  # fmt: skip
+    assert all(type(day).__mro__[1] is Day for one in found for day in one.days or ())
+
+
+def test_a_value_that_its_validator_refuses_is_not_reported():
+    assert [one.city for one in fed(Weather, '{"city": "oslo", "unit": "celsius"}')] == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "last"),
+    [
+        (Point, '{"x": 1, "y": 2, "names": ["a", "b"]}', Point(1, 2, ["a", "b"])),
+        (Row, '{"name": "r", "points": [{"x": 1, "y": 2}]}', {"name": "r", "points": [Point(1, 2)]}),
+        (dict[str, Day], '{"a": {"name": "Mon"}}', {"a": Day(name="Mon")}),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, '{"n": 12}', {"n": 12}),
+    ],
+)
+def test_other_types_grow_too(kind: Any, text: str, last: Any):
+    found = fed(kind, f"Here it is:\n```json\n{text}")
+    assert len(found) > 1
+    assert repr(found[-1]) == repr(last)
+
+
+def test_a_list_is_taken_out_of_the_object_that_was_asked_for():
+    found = fed(list[Point | None], '{"answer": [{"x": 1, "y": 2}, null]}', is_wrapped=True)
+    assert repr(found[-1]) == "[Point(x=1, y=2, names=[]), None]"
+
+
+def test_words_and_endless_answers_give_nothing():
+    assert fed(Point, "I cannot say, sorry.") == []
+    partial = PartialOutput(Point, is_wrapped=False)
+    assert partial.feed(" " * CHARS_MAX) is None
+    assert partial.feed('{"x": 1}') is None
+
+
+def test_a_stream_has_the_output_so_far_before_the_whole():
+    async def story() -> list[Any]:
+        gate = Gate(ScriptedModel(['{"x": 1, "y": "two"}', '{"x": 1, "y": 2, "names": ["somebody", "else"]}']))
+        return [event async for event in gate.stream("Where?", output=Point)]
+
+    events = asyncio.run(story())
+    deltas = [event for event in events if isinstance(event, OutputDelta)]
+    assert all(isinstance(event.partial, Point) for event in deltas)
+    assert repr(deltas[-1].partial) == repr(events[-1].reply.output) == "Point(x=1, y=2, names=['somebody', 'else'])"
+    assert isinstance(events[-1], RunEnded)
+    assert to_json(deltas[0])["type"] == "output_delta"
+    assert to_json(deltas[-1])["partial"] == {"x": 1, "y": 2, "names": ["somebody", "else"]}
+
+
+def test_a_run_that_nobody_watches_reads_nothing_twice(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(PartialOutput, "feed", None)
+    assert asyncio.run(Gate(ScriptedModel(['{"x": 1, "y": 2}'])).run("Where?", output=Point)).output == Point(1, 2)

@@ -1,0 +1,216 @@
+"""Options of a single run: an object for its tools, further tools, instructions and headers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from callgate import Gate, McpServer, Policy, ScriptedModel, ToolContext, ToolNotDeclarableError, UsageError, host, tool
+from callgate.errors import ModelError
+from callgate.testing import call
+
+T = TypeVar("T")
+
+
+def run(story: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(story, 120))
+
+
+@dataclass
+class User:
+    name: str
+
+
+@tool(read_only=True)
+def whoami(context: ToolContext[User]) -> str:
+    """Say who the user is."""
+    return context.deps.name
+
+
+@tool(read_only=True)
+async def whoami_by_another(context: ToolContext) -> str:
+    """Ask another tool."""
+    return f"{context.deps.name}, who is {await host.call('whoami')}"
+
+
+def test_each_run_has_its_own_deps_also_in_nested_calls_and_parallel_runs():
+    script = [call("whoami_by_another"), "Done."]
+
+    async def story() -> list[Any]:
+        gates = [Gate(ScriptedModel(script), [whoami, whoami_by_another]) for _ in range(3)]
+        users = [User(name) for name in ("ann", "bob", "eve")]
+        replies = await asyncio.gather(*(gate.run("Who?", deps=user) for gate, user in zip(gates, users, strict=True)))
+        return [reply.calls[0].result.value for reply in replies]
+
+    assert run(story()) == ["ann, who is ann", "bob, who is bob", "eve, who is eve"]
+
+
+@pytest.mark.parametrize(("deps", "said"), [(None, "the run has none"), ({"name": "ann"}, "the run has a 'dict'")])
+def test_deps_of_another_type_are_refused_before_the_model_is_asked(deps: Any, said: str):
+    model = ScriptedModel([call("whoami")])
+    with pytest.raises(UsageError, match=f"'whoami' takes a ToolContext\\[User\\], and {said}: pass deps= with a User"):
+        run(Gate(model, [whoami]).run("Who?", deps=deps))
+    assert model.requests == []
+
+
+def test_a_protocol_as_deps_is_for_checkers_alone():
+    class Named(Protocol):
+        name: str
+
+    def name_of(context: ToolContext[Named]) -> str:
+        return context.deps.name
+
+    reply = run(Gate(ScriptedModel([call("name_of"), "Done."]), [name_of]).run("Who?", deps=User("ann")))
+    assert reply.calls[0].result.value == "ann"
+
+
+def test_further_tools_and_instructions_hold_for_one_run():
+    def double(n: int) -> int:
+        return 2 * n
+
+    model = ScriptedModel([call("double", n=2), "4.", call("double", n=2), "No."])
+    gate = Gate(model, [whoami_by_another], system="Be exact.")
+
+    async def story() -> None:
+        reply = await gate.run("2 * 2?", tools=[double], instructions="Be brief.", session="s")
+        assert [record.result.value for record in reply.calls] == [4]
+        reply = await gate.run("Again?", session="s")
+        assert "There is no tool named 'double'" in (reply.calls[0].result.error or "")
+
+    run(story())
+    assert [request.system for request in model.requests] == ["Be exact.\n\nBe brief."] * 2 + ["Be exact."] * 2
+    assert [d.name for d in gate.definitions] == ["whoami_by_another"]
+
+
+def test_a_policy_holds_for_further_tools_and_find_tools_finds_them():
+    def erase(n: int) -> int:
+        """Erase numbers."""
+        return n
+
+    def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    model = ScriptedModel([call("find_tools", query="double a number"), call("double", n=1), call("erase", n=1), "Done."])
+    gate = Gate(model, [whoami_by_another], policy=Policy(rules=["deny erase"]), tools_shown=0)
+    reply = run(gate.run("Go.", tools=[double, erase]))
+    assert [record.state for record in reply.calls[1:]] == ["finished", "denied"]
+    assert [tool["name"] for tool in reply.calls[0].result.value] == ["double"]
+
+
+def test_a_further_tool_that_cannot_be_used_is_refused():
+    gate = Gate(ScriptedModel([]), [whoami_by_another])
+    with pytest.raises(ToolNotDeclarableError, match="registered already"):
+        run(gate.run("Go.", tools=[whoami_by_another]))
+    with pytest.raises(UsageError, match="use text"):
+        run(gate.run("Go.", instructions=3))  # type: ignore[call-overload]
+
+
+def test_headers_are_for_servers_of_the_gate_that_have_an_address():
+    servers = [McpServer("docs", url="http://127.0.0.1:9/mcp"), McpServer("time", command=["mcp-server-time"])]
+    gate = Gate(ScriptedModel([]), servers)
+    with pytest.raises(UsageError, match="names the MCP server 'doc', which the gate does not have; it has 'docs', 'time'"):
+        run(gate.run("Go.", headers={"doc": {"Authorization": "Bearer x"}}))
+    with pytest.raises(UsageError, match="headers are for one with a url="):
+        run(gate.run("Go.", headers={"time": {"Authorization": "Bearer x"}}))
+
+
+def test_context_variables_of_the_caller_reach_tools():
+    user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
+
+    def sync_tool() -> str:
+        return user.get()
+
+    async def async_tool() -> str:
+        return user.get()
+
+    async def one(name: str) -> list[str]:
+        user.set(name)
+        gate = Gate(ScriptedModel([[call("sync_tool"), call("async_tool")], "Done."]), [sync_tool, async_tool])
+        return [record.result.value for record in (await gate.run("Who?")).calls]
+
+    async def story() -> list[list[str]]:
+        return await asyncio.gather(one("ann"), one("bob"))
+
+    assert run(story()) == [["ann", "ann"], ["bob", "bob"]]
+
+
+# Several runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_many_runs_keep_the_order_of_their_prompts_and_the_limit():
+    running = most = 0
+    three = asyncio.Event()
+
+    async def work(n: str) -> str:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        if running == 3:
+            three.set()
+        await three.wait()
+        running -= 1
+        return f"to {n}"
+
+    def answer(request: Any) -> Any:
+        part = request.contents[-1]["parts"][0]
+        return call("work", n=part["text"]) if "text" in part else part["functionResponse"]["response"]["result"]
+
+    told: list[tuple[int, int]] = []
+    gate = Gate(ScriptedModel([answer], repeat_last=True), [work])
+    prompts = (f"p{n}" for n in range(7))
+    replies = run(gate.run_many(prompts, parallel=3, progress=lambda done, count: told.append((done, count))))
+    assert [reply.text for reply in replies] == [f"to p{n}" for n in range(7)]
+    assert told == [(n, 7) for n in range(8)]
+    assert most == 3
+    assert len({reply.session for reply in replies}) == 7
+
+
+def test_the_first_error_of_many_runs_is_raised_or_takes_the_place_of_its_reply():
+    def answer(request: Any) -> str:
+        if request.contents[-1]["parts"][0]["text"] == "bad":
+            raise ModelError("asleep")
+        return "fine"
+
+    gate = Gate(ScriptedModel([answer], repeat_last=True))
+    with pytest.raises(ModelError, match="asleep"):
+        run(gate.run_many(["good", "bad", "good"]))
+    found = run(gate.run_many(["good", "bad", "good"], return_errors=True))
+    assert [type(item).__name__ for item in found] == ["Reply", "ModelError", "Reply"]
+    assert run(gate.run_many([])) == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "said"),
+    [
+        ("one", {}, "takes a list of prompts"),
+        (["a"], {"parallel": 0}, "at least 1"),
+        (["a"], {"session": "s"}, "starts one for each prompt"),
+    ],
+)
+def test_many_runs_refuse_what_cannot_work(prompts: Any, options: Any, said: str):
+    with pytest.raises(UsageError, match=said):
+        run(Gate(ScriptedModel([])).run_many(prompts, **options))
+
+
+def test_a_bar_shows_the_progress(capsys: pytest.CaptureFixture[str]):
+    run(Gate(ScriptedModel(["Hi."], repeat_last=True)).run_many(["a", "b"], progress=True, parallel=1))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"[{'.' * 30}] 0 of 2"
+    assert lines[-1] == f"[{'#' * 30}] 2 of 2"
+
+
+def test_sync_code_gets_the_events_and_cancels_by_leaving():
+    with Gate(ScriptedModel([call("whoami"), "Hi.", "Bye."]), [whoami]) as gate:
+        names = [type(event).__name__ for event in gate.stream_sync("Who?", deps=User("ann"))]
+        assert names[-2:] == ["TurnEnded", "RunEnded"]
+        assert names.count("CallFinished") == 1
+        events = gate.stream_sync("Who?", deps=User("ann"))
+        next(events)
+        events.close()
+        with pytest.raises(UsageError):
+            list(gate.stream_sync("Who?"))
