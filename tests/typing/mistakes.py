@@ -18,7 +18,7 @@ async def story(gate: Gate) -> None:
     Gate(settings={"temprature": 1})  # expect: no such setting
 
 
-@tool(timeout=5)  # expect: no such option
+@tool(readonly=True)  # expect: no such option
 def f() -> int:
     """Count."""
     return 1
