@@ -218,3 +218,18 @@ def test_of_two_pairs_a_number_goes_with_the_value_beside_it() -> None:
     mentions = mentions_in(["Sell 5 tonnes of rye and 3 tonnes of barley."], today=TODAY)
     by_crop = {crop: candidates_of(tool.slots[1], tool, mentions, used=[crop]).values for crop in ("rye", "barley")}
     assert by_crop == {"rye": ("5",), "barley": ("3",)}
+
+
+def test_a_number_that_was_said_once_is_not_offered_twice() -> None:
+    tool = owner(spot=INTEGER, percent=INTEGER)
+    once, twice = (mentions_in([said], today=TODAY) for said in ("Dim spotlight 9.", "Dim spotlight 9 to 9."))
+    assert candidates_of(tool.slots[1], tool, once, used=[9]).values == ()
+    assert candidates_of(tool.slots[1], tool, twice, used=[9]).values == ("9",)
+
+
+def test_of_two_choices_the_one_beside_the_copied_value_is_meant() -> None:
+    days = {"type": "string", "enum": ["monday", "friday"]}
+    tool = owner(lesson=TEXT, day=days)
+    mentions = mentions_in(["Spinning on Monday for Ayodele and pilates on Friday for Franziska"], today=TODAY)
+    assert said_choices(tool.slots[1], mentions) == ["monday", "friday"]
+    assert said_choices(tool.slots[1], mentions, used=["pilates"]) == ["friday"]

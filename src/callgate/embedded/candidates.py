@@ -62,8 +62,10 @@ class Candidates:
         return bool(self.values or self.texts)
 
 
-def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Collection[str] = ()) -> Candidates:
-    """The values of a slot. `used` are texts that other slots of the same call have taken."""
+def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Collection[Any] = ()) -> Candidates:
+    """The values of a slot. `used` are values that other slots of the same call have taken, in their order."""
+    numbers = [value for value in used if not isinstance(value, str)]
+    used = [value for value in used if isinstance(value, str)]
     maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
     if "currency" in slot.words and slot.kind in _WORDY:
         maker = _currencies
@@ -72,10 +74,7 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
     if "expression" in slot.words and any(_expressions(slot, owner, mentions)):
         maker = _expressions
     if slot.kind == "number":
-        near = _near(used, mentions)
-        values = [_json(value) for value in _numbers(slot, owner, near) if _fits(value, slot)] if near else []
-        if values:
-            return Candidates(tuple(dict.fromkeys(values)))
+        return _number_candidates(slot, owner, mentions, used, numbers)
     if maker is not None:
         return Candidates(tuple(dict.fromkeys(_json(value) for value in maker(slot, owner, mentions) if _fits(value, slot))))
     texts = tuple(_span_texts(slot, owner, mentions, used))
@@ -88,11 +87,33 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
     return Candidates(values, texts, is_open=slot.kind in ("composed", "any"))
 
 
-def said_choices(slot: Slot, mentions: Mentions) -> list[Any]:
-    """The choices of a slot that the newest message names, in its own or another language."""
+def _number_candidates(
+    slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collection[str], numbers: Sequence[Any]
+) -> Candidates:
+    """The numbers of the clause of the last copied value, or else of the whole conversation."""
+    for source in filter(None, (_near(used, mentions), mentions)):
+        fitting = [value for value in _numbers(slot, owner, source) if _fits(value, slot)]
+        values = [_json(value) for value in fitting if _is_unused(value, numbers, mentions)]
+        if values:
+            return Candidates(tuple(dict.fromkeys(values)))
+    return Candidates()
+
+
+def said_choices(slot: Slot, mentions: Mentions, *, used: Collection[str] = ()) -> list[Any]:
+    """The choices of a slot that the newest message names, in its own or another language.
+
+    Of several, those in the clause of the value that was copied last.
+    """
     if not mentions.messages:
         return []
-    said = [stem(word) for word in _WORD.findall(mentions.messages[0].text)]
+    text = mentions.messages[0].text
+    found = _named_choices(slot, text)
+    clause = _clause(used, text) if len(found) > 1 else None
+    return (_named_choices(slot, text[slice(*clause)]) or found) if clause else found
+
+
+def _named_choices(slot: Slot, text: str) -> list[Any]:
+    said = [stem(word) for word in _WORD.findall(text)]
     whole = f" {' '.join(said)} "
     found: list[Any] = []
     for choice in slot.choices:
@@ -172,16 +193,29 @@ def _near(used: Collection[str], mentions: Mentions) -> Mentions | None:
     if not mentions.messages:
         return None
     message = mentions.messages[0]
-    for text in reversed(list(used)):
-        place = message.text.casefold().find(text.casefold())
+    clause = _clause(used, message.text)
+    if clause is None:
+        return None
+    numbers = tuple(mention for mention in message.numbers if clause[0] <= mention.start < clause[1])
+    return Mentions((replace(message, numbers=numbers, dates=()),)) if numbers else None
+
+
+def _clause(used: Collection[str], text: str) -> tuple[int, int] | None:
+    """The clause that the last of the copied values stands in."""
+    for value in reversed(list(used)):
+        place = text.casefold().find(value.casefold())
         if place < 0:
             continue
-        start = max((hit.end() for hit in _CLAUSE.finditer(message.text, 0, place)), default=0)
-        after = _CLAUSE.search(message.text, place + len(text))
-        end = after.start() if after else len(message.text)
-        numbers = tuple(mention for mention in message.numbers if start <= mention.start < end)
-        return Mentions((replace(message, numbers=numbers, dates=()),)) if numbers else None
+        start = max((hit.end() for hit in _CLAUSE.finditer(text, 0, place)), default=0)
+        after = _CLAUSE.search(text, place + len(value))
+        return start, after.start() if after else len(text)
     return None
+
+
+def _is_unused(value: float, used: Sequence[Any], mentions: Mentions) -> bool:
+    """True unless a number was only said for another slot."""
+    said = sum(mention.value == value for message in mentions.messages for mention in message.numbers)
+    return said > used.count(value) or value not in used
 
 
 _CLAUSE = re.compile(r"\s(?:and|und|et|y|e)\s|[,;]\s|\.\s", re.IGNORECASE)
@@ -425,7 +459,7 @@ def _span_texts(slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collecti
     left = SPAN_CHARS_MAX
     is_loose = slot.kind in ("composed", "any")
     no_value = owner.words | slot.words
-    taken = {stem(word) for text in used for word in _WORD.findall(text)}
+    taken = {stem(word) for text in used for word in [*_WORD.findall(text), *text.split()]}
     for message in mentions.messages:
         if left <= 0 or len(message.text) > left:
             break
@@ -474,7 +508,12 @@ def _says_something(word: Word, no_value: Collection[str], taken: Collection[str
 
 def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
     """Ends of sentences, and amounts."""
-    ends = [hit.start() for hit in re.finditer(r"(?<!\bMr)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text)]
+    ends = [
+        hit.start()
+        for hit in re.finditer(
+            r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bProf)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text
+        )
+    ]
     numbers = [mention for mention in message.numbers if not mention.is_indefinite]
     is_wanted = len(numbers) == 1 and any(slot.kind == "number" and slot.is_required for slot in owner.slots)
     return [*ends, *(mention.start for mention in numbers if mention.unit or is_wanted)]

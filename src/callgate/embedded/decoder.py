@@ -59,7 +59,7 @@ class Thresholds:
     """Least probability of a call at the beginning of an answer for a question about a missing argument."""
     call: float = 0.6
     """The same for a call."""
-    strange: float = 0.98
+    strange: float = 0.95
     """The same where the tool's description has no word in common with the request."""
     more: float = 0.5
     """Least probability of one more call."""
@@ -143,12 +143,13 @@ class Decoder:
             try:
                 text, name, args = await self._call(f"{text}{CALL}")
             except _MissingError as error:
-                made.is_declined = not made.calls and made.chance < self._least(error.owner, is_call=False)
+                made.is_declined = not made.calls and self._is_strange(error.owner) and made.chance < self._limits.strange
                 if not made.calls and not made.is_declined:
                     made.tool, made.missing = error.owner.tool, error.names
                 break
             if not must_call and not made.calls and made.chance < self._least(self._owners[name], is_call=True):
-                made.is_declined = True
+                made.is_declined = self._is_strange(self._owners[name])
+                made.calls.clear()
                 break
             if (name, args) in made.calls:
                 break
@@ -162,15 +163,19 @@ class Decoder:
 
     def _least(self, owner: ToolSlots, *, is_call: bool) -> float:
         """The probability that a call needs, or a question about one: more for a tool that the request has no word of."""
-        if self._is_first and self._mentions.messages and not self._is_near(owner, self._mentions.messages[0].text):
+        if self._is_strange(owner):
             return self._limits.strange
         return self._limits.call if is_call else self._limits.ask
 
-    def _is_near(self, owner: ToolSlots, said: str) -> bool:
+    def _is_strange(self, owner: ToolSlots) -> bool:
+        """True if a first message has no word in common with a tool's description."""
+        if not self._is_first or not self._mentions.messages:
+            return False
+        said = self._mentions.messages[0].text
         # Descriptions are in English, most of them: other languages have no word in common with them.
         is_english = any(word in ENGLISH for word in said.casefold().split())
         topic = topic_words(said)
-        return not is_english or not topic or bool(topic & owner.about)
+        return is_english and bool(topic) and not topic & owner.about
 
     # One call --------------------------------------------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class Decoder:
         return [*found, None]
 
     def _candidates(self, slot: Slot, owner: ToolSlots, args: Mapping[str, Any]) -> Candidates:
-        used = [value for name, value in args.items() if isinstance(value, str) and name != slot.name]
+        used = [value for name, value in args.items() if isinstance(value, (str, int, float)) and name != slot.name]
         return candidates_of(slot.item if slot.item else slot, owner, self._mentions, used=used)
 
     def _is_possible(self, slot: Slot, candidates: Candidates) -> bool:
@@ -249,7 +254,8 @@ class Decoder:
             return await self._by_grammar(text, slot, endings)
         if slot.item is not None:
             return await self._items(text, slot, candidates, endings)
-        named = said_choices(slot, self._mentions) if slot.kind == "choice" else []
+        used = [value for value in args.values() if isinstance(value, str)]
+        named = said_choices(slot, self._mentions, used=used) if slot.kind == "choice" else []
         values = [json.dumps(choice, ensure_ascii=False) for choice in named] if len(named) == 1 else candidates.values
         choices = Choices(values, texts=candidates.texts, endings=endings)
         least = self._limits.copied if candidates.is_open else 0.0
@@ -324,7 +330,10 @@ class Decoder:
             if first is None:
                 first, best = mass, best_here
             if mass < least and not _is_ending(state):
-                return _Walk(taken, first, best, state)
+                ended = state.step('"') if len(taken) > len(choices.lead) + 1 and '"' in moves else None
+                if ended is None:
+                    return _Walk(taken, first, best, state)
+                step, least = (f'{taken}"', ended[1]), 0.0  # It has copied a whole value, and would go on by itself.
             taken, state = step
         return _Walk(taken, 1.0 if first is None else first, best, state)
 

@@ -61,8 +61,7 @@ _PROSE = {
     "prose-4": '"T" prose-1 | [^T_] prose-0 | ""',
     "first-1": '"T" prose-1 | "O" first-2 | [^TO] prose-0 | ""',
     "first-2": '"T" prose-1 | "O" first-3 | [^TO] prose-0 | ""',
-    "first-3": '"T" prose-1 | "L" first-4 | [^TL] prose-0 | ""',
-    "first-4": '""',
+    "first-3": '"T" prose-1 | [^TL] prose-0 | ""',
 }
 
 
