@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callgate.definitions import amazon_q, anthropic, bedrock, gemini, json_schema, mcp, openai, snakepit
+from callgate.definitions import amazon_q, anthropic, bedrock, gemini, interactions, json_schema, mcp, openai, snakepit
 from callgate.definitions.format import Format, Kind
 from callgate.definitions.function import FunctionTool, function_tool
 from callgate.definitions.items import Tool
@@ -33,7 +33,7 @@ def _tools_from_function(node: Node) -> list[Tool]:
 
 FUNCTION = Format(name="function", title="Python", detect=_detect_function, tools_from=_tools_from_function)
 
-_MODULES = (mcp, openai, anthropic, amazon_q, bedrock, gemini, snakepit, json_schema)
+_MODULES = (mcp, openai, anthropic, amazon_q, bedrock, gemini, interactions, snakepit, json_schema)
 FORMATS: Mapping[str, Format] = {row.name: row for row in (FUNCTION, *map(Format.of_module, _MODULES))}
 """Every format by its name."""
 

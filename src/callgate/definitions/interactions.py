@@ -1,0 +1,295 @@
+"""The format of Gemini's Interactions API: flat tools, and histories of steps.
+
+Knows nothing of other formats, nor of how a history of callgate's own is sent to that API.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from callgate.content.read import SKIP_SIGNATURE
+from callgate.definitions import transfer
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import (
+    Blob,
+    Call,
+    HostedTool,
+    Item,
+    Message,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Value,
+)
+from callgate.definitions.json_node import Node
+from callgate.definitions.names import NameRule
+from callgate.types import JsonObject, ToolDefinition
+
+TITLE = "Interactions"
+NAMES = NameRule(re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"), re.compile(r"[^A-Za-z0-9_.:-]+"))
+IDS = re.compile(r"[\x21-\x7e]{1,256}")
+_HOSTED = frozenset({"google_search", "code_execution", "url_context", "google_maps", "mcp_server", "retrieval"})
+_STEPS: dict[str, frozenset[Kind]] = {
+    "function_call": frozenset({"call", "history"}),
+    "function_result": frozenset({"result", "history"}),
+    "user_input": frozenset({"history"}),
+    "model_output": frozenset({"history"}),
+    "thought": frozenset({"history"}),
+}
+_MEDIA = ("image", "audio", "video", "document")
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """Return the kinds that an object may be."""
+    kind = obj.get("type")
+    if kind == "function_call" and ("call_id" in obj or not isinstance(obj.get("arguments"), dict)):
+        return frozenset()  # That is how OpenAI writes one.
+    if isinstance(kind, str) and kind in _STEPS:
+        return _STEPS[kind]
+    if isinstance(kind, str) and kind in _HOSTED:
+        return frozenset({"tool"})
+    if kind == "function" and "function" not in obj and {*obj} <= {"type", "name", "description", "parameters"}:
+        return frozenset({"tool"})
+    for key in ("input", "steps"):
+        entries: Any = obj.get(key)
+        if isinstance(entries, list) and entries:
+            listed = cast("list[Any]", entries)
+            fits = all(isinstance(each, dict) and _is_step(cast("JsonObject", each)) for each in listed)
+            return frozenset({"history"} if fits else ())
+    return frozenset()
+
+
+def _is_step(step: JsonObject) -> bool:
+    return "history" in detect(step) or str(step.get("type")).endswith(("_call", "_result"))
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def tools_from(node: Node) -> list[Tool | HostedTool]:
+    """Read a function, or a tool that runs at Google."""
+    kind = node.find_text("type")
+    if kind not in (None, "function"):
+        reason = f"a tool of type {kind!r} runs at Google; only functions can be converted"
+        return [HostedTool(raw=node.object, keyword=str(kind), reason=reason, at=node.at)]
+    parameters = node.find("parameters")
+    definition = ToolDefinition(
+        name=node.need("name").text,
+        description=node.find_text("description") or "",
+        input_schema=transfer.schema_from(parameters),
+    )
+    places = {} if parameters is None else {"input_schema": parameters.at.removeprefix(node.at)}
+    return [Tool(definition=definition, at=node.at, extra=transfer.extra_of(node), places=places)]
+
+
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
+    """Write functions, each by itself in the list of tools."""
+    return [_tool(tool, out) for tool in tools]
+
+
+def _tool(tool: Tool, out: WriteContext) -> JsonObject:
+    transfer.report_tool(tool, out, TITLE, keeps=())
+    made: JsonObject = {"type": "function", "name": tool.definition.name}
+    if tool.definition.description:
+        made["description"] = tool.definition.description
+    return made | {"parameters": transfer.tool_schema(tool, out, TITLE)}
+
+
+# Calls and results -------------------------------------------------------------------------------------------------------
+
+
+def calls_from(node: Node) -> list[Call]:
+    """Read a call, or those of an interaction."""
+    if (listed := node.find("steps")) is not None:
+        node.lose_unread("only the calls are converted")
+        return [call for step in listed.items if step.find_text("type") == "function_call" for call in calls_from(step)]
+    node.find("type")
+    call = Call(
+        name=node.need("name").text, id=node.find_text("id"), at=node.at, signature=node.find_text("signature"),
+        **transfer.args_from(node.find("arguments")),
+    )  # fmt: skip
+    node.lose_unread(f"{TITLE}: only the name, the arguments and the id of a call are carried")
+    return [call]
+
+
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
+    """Write calls as steps."""
+    return [
+        {"type": "function_call", "id": call.id, "name": call.name, "arguments": transfer.args_to(call, out)}
+        for call in (transfer.unsigned(call, out) for call in calls)
+    ]
+
+
+def results_from(node: Node) -> list[Result]:
+    """Read a result."""
+    node.find("type")
+    is_error = node.find("is_error")
+    found = Result(
+        id=node.find_text("call_id"),
+        name=node.find_text("name"),
+        is_error=is_error is not None and is_error.value is True,
+        parts=tuple(_result_parts(node.find("result"))),
+        at=node.at,
+    )
+    node.lose_unread(f"{TITLE}: only the result, the name and the id of a call are carried")
+    return [found]
+
+
+def _result_parts(result: Node | None) -> Iterator[ResultPart]:
+    if result is None or result.value in ("", []):
+        return
+    if isinstance(result.value, str):
+        yield transfer.json_or_text(result.value, result.at)
+    elif isinstance(result.value, list):
+        for block in result.items:
+            yield from cast("Iterator[ResultPart]", _block(block))
+    else:
+        yield Value(value=result.value, at=result.at)
+
+
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
+    """Write results as steps."""
+    return [_result(result, out) for result in results]
+
+
+def _result(result: Result, out: WriteContext) -> JsonObject:
+    media = [part for part in result.parts if isinstance(part, Blob)]
+    value: Any
+    if media:
+        value = [_block_to(part, out) for part in result.parts if isinstance(part, (Text, Blob))]
+        value += [{"type": "text", "text": transfer.dumped(part.value)} for part in result.parts if isinstance(part, Value)]
+    elif len(result.parts) == 1 and isinstance(part := result.parts[0], Value) and isinstance(part.value, dict):
+        value = part.value
+    else:
+        value = transfer.text_of_parts(result, out, TITLE)
+    step: JsonObject = {"type": "function_result", "call_id": result.id, "name": result.name, "result": value}
+    return {key: field for key, field in step.items() if field is not None} | ({"is_error": True} if result.is_error else {})
+
+
+# Histories ---------------------------------------------------------------------------------------------------------------
+
+
+def history_from(node: Node) -> list[Message]:
+    """Read steps; also inside a request, or an interaction."""
+    messages: list[Message] = []
+    entries = [node]
+    if isinstance(node.value, list):
+        entries = node.items
+    elif (listed := node.find("input", "steps")) is not None:
+        if (system := node.find("system_instruction")) is not None:
+            messages.append(Message(role="system", items=(Text(text=system.text, at=system.at),), at=system.at))
+        node.lose_unread("only the steps are converted")
+        entries = listed.items
+    for entry in entries:
+        message = _message_from(entry)
+        last = messages[-1] if messages else None
+        if last is not None and _continues(last, message):
+            messages[-1] = Message(role=last.role, items=(*last.items, *message.items), at=last.at)
+        else:
+            messages.append(message)
+    return messages
+
+
+def _continues(last: Message, message: Message) -> bool:
+    """True if a step belongs to the turn of the one before it: all of a model's do, and the results of one turn."""
+    if last.role != message.role:
+        return False
+    return message.role == "model" or all(isinstance(item, Result) for item in (*last.items, *message.items))
+
+
+def _message_from(node: Node) -> Message:
+    kind = node.need("type").text
+    if kind == "function_result":
+        return Message(role="user", items=tuple(results_from(node)), at=node.at)
+    if kind == "function_call":
+        return Message(role="model", items=tuple(calls_from(node)), at=node.at)
+    if kind == "thought":
+        return Message(role="model", items=tuple(_thoughts(node)), at=node.at)
+    if kind in ("user_input", "model_output"):
+        items = tuple(_said(node.find("content")))
+        node.lose_unread(f"{TITLE}: only the content of a step is carried")
+        return Message(role="user" if kind == "user_input" else "model", items=items, at=node.at)
+    return Message(role="model", items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
+
+
+def _thoughts(node: Node) -> Iterator[Thought]:
+    texts = [block.find_text("text") or "" for block in node.find_items("summary")]
+    yield Thought(text="".join(texts), signature=node.find_text("signature"), at=node.at)
+    node.lose_unread(f"{TITLE}: only the summary and the signature of a thought are carried")
+
+
+def _said(content: Node | None) -> Iterator[Item]:
+    if content is None:
+        return
+    if isinstance(content.value, str):
+        yield Text(text=content.value, at=content.at)
+        return
+    for block in content.items:
+        yield from _block(block)
+
+
+def _block(node: Node) -> Iterator[Text | Blob | Other]:
+    kind = node.need("type").text
+    if kind == "text":
+        yield Text(text=node.need("text").text, at=node.at)
+    elif kind in _MEDIA:
+        mime_type = node.find_text("mime_type") or f"{kind}/*"
+        yield Blob(mime_type=mime_type, data=node.find_text("data"), uri=node.find_text("uri"), at=node.at)
+    else:
+        yield Other(raw=node.object, keyword=kind, at=node.at)
+        return
+    node.lose_unread(f"{TITLE}: only the content of a block is carried")
+
+
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
+    """Write steps, with the system text if there is any."""
+    system, messages = transfer.split_system(messages, out, TITLE)
+    steps = [step for message in messages for step in _steps(message, out)]
+    return {"system_instruction": "\n\n".join(text.text for text in system), "input": steps} if system else steps
+
+
+def _steps(message: Message, out: WriteContext) -> Iterator[JsonObject]:
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    steps: list[JsonObject] = []
+    has_thought = False
+    for item in items:
+        if isinstance(item, Call):
+            steps += calls_to([item], out)
+        elif isinstance(item, Result):
+            steps += results_to([item], out)
+        elif isinstance(item, Thought):
+            has_thought = _add_thought(steps, item, out) or has_thought
+        elif isinstance(item, Other):
+            steps.append(item.raw)
+        else:
+            kind = "model_output" if message.role == "model" else "user_input"
+            if not steps or steps[-1]["type"] != kind:
+                steps.append({"type": kind, "content": []})
+            steps[-1]["content"].append(_block_to(item, out))
+    if any(step["type"] == "function_call" for step in steps) and not has_thought:
+        # A turn with calls begins with a thought; the documented value says that no Gemini model signed it.
+        steps.insert(0, {"type": "thought", "signature": SKIP_SIGNATURE})
+    yield from steps
+
+
+def _add_thought(steps: list[JsonObject], item: Thought, out: WriteContext) -> bool:
+    if item.signature is None or not out.is_same:
+        out.lose(item.at, "thought", f"{TITLE}: only thoughts that it signed itself are accepted")
+        return False
+    summary = {"summary": [{"type": "text", "text": item.text}]} if item.text else {}
+    steps.append({"type": "thought", "signature": item.signature, **summary})
+    return True
+
+
+def _block_to(item: Text | Blob, out: WriteContext) -> JsonObject:
+    if isinstance(item, Text):
+        return {"type": "text", "text": item.text}
+    transfer.unnamed(item, out, TITLE)
+    kind = item.mime_type.partition("/")[0]
+    where = {"data": item.data} if item.data is not None else {"uri": item.uri}
+    return {"type": kind if kind in _MEDIA else "document", "mime_type": item.mime_type, **where}
