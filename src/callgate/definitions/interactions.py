@@ -163,12 +163,19 @@ def _result(result: Result, out: WriteContext) -> JsonObject:
     if media:
         value = [_block_to(part, out) for part in result.parts if isinstance(part, (Text, Blob))]
         value += [{"type": "text", "text": transfer.dumped(part.value)} for part in result.parts if isinstance(part, Value)]
-    elif len(result.parts) == 1 and isinstance(part := result.parts[0], Value) and isinstance(part.value, dict):
-        value = part.value
+    elif (found := _object(result)) is not None:
+        value = found
     else:
         value = transfer.text_of_parts(result, out, TITLE)
     step: JsonObject = {"type": "function_result", "call_id": result.id, "name": result.name, "result": value}
     return {key: field for key, field in step.items() if field is not None} | ({"is_error": True} if result.is_error else {})
+
+
+def _object(result: Result) -> JsonObject | None:
+    """The value of a result that is one object and nothing else."""
+    part = result.parts[0] if len(result.parts) == 1 and not result.notes else None
+    given: Any = part.value if isinstance(part, Value) else None
+    return cast("JsonObject", given) if isinstance(given, dict) else None
 
 
 # Histories ---------------------------------------------------------------------------------------------------------------
@@ -218,8 +225,10 @@ def _message_from(node: Node) -> Message:
 
 
 def _thoughts(node: Node) -> Iterator[Thought]:
-    texts = [block.find_text("text") or "" for block in node.find_items("summary")]
-    yield Thought(text="".join(texts), signature=node.find_text("signature"), at=node.at)
+    text = "".join(block.find_text("text") or "" for block in node.find_items("summary"))
+    signature = node.find_text("signature")
+    if text or signature != SKIP_SIGNATURE:  # The placeholder alone says nothing.
+        yield Thought(text=text, signature=None if signature == SKIP_SIGNATURE else signature, at=node.at)
     node.lose_unread(f"{TITLE}: only the summary and the signature of a thought are carried")
 
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callgate.server import approvals, chat, files, health, metrics, openapi, page, sessions, tools
 from callgate.server.compat import gemini as gemini_clients
+from callgate.server.compat import interactions as interactions_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
@@ -24,7 +25,7 @@ __all__ = ["create_app"]
 
 MODULES: tuple[ModuleType, ...] = (
     chat, files, sessions, approvals, tools, health, metrics, openapi,
-    gemini_clients, openai_clients, ui_stream, mcp_clients, page,
+    gemini_clients, interactions_clients, openai_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""
 NAMED = {"gemini": gemini_clients, "openai": openai_clients, "ui": ui_stream, "mcp": mcp_clients, "page": page}
@@ -80,5 +81,7 @@ def create_app(service: Service) -> Starlette:
             yield
 
     left_out = {NAMED[name] for name in set(ENDPOINTS) - set(service.options.endpoints)}
+    if gemini_clients in left_out:
+        left_out.add(interactions_clients)  # Both are APIs of Gemini.
     routes = [route for module in MODULES if module not in left_out for route in module.routes(service)]
     return Application(service, routes=routes, lifespan=lifespan)

@@ -126,6 +126,7 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
 
 # In the words of other APIs, for their clients ----------------------------------------------------------------------------
 
+_INTERACTIONS = re.compile(r"/v1(?:beta)?/interactions(?:/|$)")
 _GOOGLE_PATH = re.compile(r"/models/.+:[A-Za-z]+$")
 _GOOGLE_WORDS = {
     400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED",
@@ -139,6 +140,10 @@ def _google(problem: Problem) -> JsonObject:
     reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": problem["error"], "domain": "callgate"}
     status = _GOOGLE_WORDS.get(problem.code, "INVALID_ARGUMENT" if problem.code < 500 else "UNKNOWN")
     return {"error": {"code": problem.code, "message": problem["message"], "status": status, "details": [reason]}}
+
+
+def _interactions(problem: Problem) -> JsonObject:
+    return {"error": {"code": problem["error"], "message": problem["message"]}}
 
 
 def _openai(problem: Problem) -> JsonObject:
@@ -156,6 +161,8 @@ def is_googles(scope: Scope) -> bool:
 
 
 def _shape_of(scope: Scope) -> Callable[[Problem], JsonObject] | None:
+    if _INTERACTIONS.match(str(scope["path"])):
+        return _interactions
     if is_googles(scope):
         return _google
     return _openai if str(scope["path"]).startswith("/v1/") else None

@@ -92,6 +92,8 @@ class CompatRequest:
     """A setting by which models of the client's own API are known."""
     stream: bool = False
     session: str | None = None
+    detached: bool = False
+    """True if its run goes on without anybody who follows it."""
 
     @property
     def is_passed_on(self) -> bool:
@@ -214,6 +216,7 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
             system=wanted.system,
             settings=settings,
             model=own_name(service, wanted.model),
+            detached=wanted.detached,
         )
     )
 

@@ -1,0 +1,139 @@
+"""A request in the form of the Interactions API that a client sends to callgate -> callgate's types.
+
+The JSON body of a new interaction comes in; contents, the system instruction, tools, the tool choice and settings go out.
+Nothing is sent, and nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from callgate.definitions import convert, definitions_from
+from callgate.errors import UsageError
+from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+
+__all__ = ["IncomingInteraction", "read_interaction"]
+
+_GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences")
+_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none", "validated": "validated"}
+_KNOWN = frozenset([
+    "model", "input", "system_instruction", "tools", "generation_config", "response_format", "previous_interaction_id",
+    "store", "stream", "background",
+])  # fmt: skip
+_CONTENT = ("text", "image", "audio", "video", "document")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingInteraction:
+    """A parsed request."""
+
+    model: str
+    contents: list[Content]
+    system: str | None = None
+    definitions: tuple[ToolDefinition, ...] = ()
+    """The functions that it declares itself."""
+    built_in: tuple[JsonObject, ...] = ()
+    """The tools among its own that run at Google."""
+    tool_choice: ToolChoice = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    previous: str | None = None
+    """The interaction that it continues."""
+    stored: bool = True
+    stream: bool = False
+    background: bool = False
+
+
+def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
+    """Parse the body of a request.
+
+    Raises:
+        UsageError: a part of it is not what it must be; the message says which.
+    """
+    if unknown := [name for name in body if name not in _KNOWN and body[name] is not None]:
+        raise UsageError(f"Unknown parameter {unknown[0]!r}.")
+    if not isinstance(body.get("model"), str):
+        raise UsageError("model: name one; agents run at Google only")
+    stored, background = body.get("store") is not False, body.get("background") is True
+    if not stored and (background or body.get("previous_interaction_id")):
+        raise UsageError("store must be true for background interactions, and when previous_interaction_id is set")
+    functions, built_in = _tools(body.get("tools"))
+    choice, settings = _generation(body.get("generation_config"))
+    return IncomingInteraction(
+        model=body["model"],
+        contents=_contents(body.get("input")),
+        system=body.get("system_instruction") or None,
+        definitions=tuple(definitions_from(functions, "interactions")) if functions else (),
+        built_in=tuple(built_in),
+        tool_choice=choice,
+        settings=settings | _response_format(body.get("response_format")),
+        previous=body.get("previous_interaction_id"),
+        stored=stored,
+        stream=body.get("stream") is True,
+        background=background,
+    )
+
+
+def _contents(given: Any) -> list[Content]:
+    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given] if given else []
+    if isinstance(given, str):
+        listed = [{"type": "text", "text": given}]
+    if not listed or not all(isinstance(each, dict) for each in listed):
+        raise UsageError("input: expected a text, a content, or a list of contents or of steps")
+    if all(each.get("type") in _CONTENT for each in listed):
+        listed = [{"type": "user_input", "content": listed}]
+    converted: Any = convert(listed, source="interactions", target="gemini", kind="history").value
+    found = cast("JsonObject", converted).get("contents") if isinstance(converted, dict) else converted
+    return cast("list[Content]", found)
+
+
+def _tools(given: Any) -> tuple[list[JsonObject], list[JsonObject]]:
+    functions: list[JsonObject] = []
+    built_in: list[JsonObject] = []
+    for place, item in enumerate(cast("list[Any]", given or [])):
+        if not isinstance(item, dict) or not isinstance(cast("JsonObject", item).get("type"), str):
+            raise UsageError(f"tools[{place}]: expected an object with a type")
+        tool = cast("JsonObject", item)
+        if tool["type"] == "function":
+            functions.append(tool)
+        else:
+            built_in.append({tool["type"]: {key: value for key, value in tool.items() if key != "type"}})
+    return functions, built_in
+
+
+def _generation(given: Any) -> tuple[ToolChoice, JsonObject]:
+    config = dict(cast("Mapping[str, Any]", given or {}))
+    settings: JsonObject = {name: config.pop(name) for name in _GENERATION if config.get(name) is not None}
+    if (level := config.pop("thinking_level", None)) is not None:
+        settings["thinking"] = level
+    if (summaries := config.pop("thinking_summaries", None)) is not None:
+        settings["include_thoughts"] = summaries == "auto"
+    choice = _choice(config.pop("tool_choice", None))
+    if unknown := [name for name, value in config.items() if value is not None]:
+        raise UsageError(f"Unknown parameter {unknown[0]!r} at 'generation_config'")
+    return choice, settings
+
+
+def _choice(given: Any) -> ToolChoice:
+    if given is None:
+        return "auto"
+    if isinstance(given, str) and given in _CHOICES:
+        return _CHOICES[given]
+    allowed: Any = cast("JsonObject", given).get("allowed_tools") if isinstance(given, dict) else None
+    names: Any = cast("JsonObject", allowed).get("tools") if isinstance(allowed, dict) else None
+    if isinstance(names, list) and len(cast("list[Any]", names)) == 1:
+        return str(cast("list[Any]", names)[0])
+    raise UsageError(f"Invalid enum value {given!r} at 'generation_config.tool_choice'")
+
+
+def _response_format(given: Any) -> JsonObject:
+    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
+    form: Any = listed[0] if listed else None
+    if not isinstance(form, dict):
+        return {}
+    fields = cast("JsonObject", form)
+    if fields.get("type") != "text":
+        raise UsageError("response_format: only text can be asked for here")
+    words = {"response_mime_type": fields.get("mime_type"), "response_json_schema": fields.get("schema")}
+    return {name: value for name, value in words.items() if value is not None}

@@ -1,0 +1,419 @@
+"""`/v1beta/interactions`, and the same at `/v1`: the service for clients of Gemini's Interactions API.
+
+An interaction is one exchange of a session: it is created, streamed, fetched, cancelled and deleted by an id that names
+both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate import sessions as whole
+from callgate import strict_json
+from callgate.content.read import call_of, candidate_of, content_of, finish_of, is_call, is_thought, parts_of, usage_of
+from callgate.interactions.incoming import IncomingInteraction, read_interaction
+from callgate.server.body import off_loop, read_json
+from callgate.server.compat.prompts import CompatRequest, begin
+from callgate.server.compat.streaming import Encoder, StreamingReply
+from callgate.server.errors import HttpError, json_response
+from callgate.server.openapi import Operation, table
+from callgate.store.anonymous import new_session_id
+from callgate.types import JsonObject, Part, Usage
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes"]
+
+_REQUEST: JsonObject = {
+    "type": "object",
+    "description": "As Google's CreateModelInteraction.",
+    "required": ["model", "input"],
+    "properties": {
+        "model": {"type": "string"},
+        "input": {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+        "tools": {"type": "array", "items": {"type": "object"}, "maxItems": 1_000},
+        "system_instruction": {"type": "string"},
+        "generation_config": {"type": "object"},
+        "previous_interaction_id": {"type": "string"},
+        "store": {"type": "boolean"},
+        "stream": {"type": "boolean"},
+        "background": {"type": "boolean"},
+    },
+}
+_ANSWER: JsonObject = {"type": "object", "description": "As Google's Interaction."}
+_COUNTS = {
+    "total_input_tokens": "input_tokens", "total_cached_tokens": "cached_tokens", "total_output_tokens": "output_tokens",
+    "total_thought_tokens": "thought_tokens", "total_tool_use_tokens": "tool_tokens", "total_tokens": "total_tokens",
+}  # fmt: skip
+_STATES = {"running": "in_progress", "interrupted": "in_progress", "approval_needed": "requires_action"}
+
+
+async def create(service: Service, request: Request) -> Response:
+    """Answers as Gemini's Interactions API does, with the service's tools unless the request declares its own.
+
+    Calls of the service's tools are run here and not shown; calls of the request's own come back as steps. An interaction
+    that is stored belongs to a session of the service, and can be continued, fetched, cancelled and deleted by its id.
+    """
+    body = await read_json(request, _REQUEST)
+    incoming = await off_loop(request, partial(read_interaction, body))
+    is_passed_on = bool(incoming.definitions or incoming.built_in)
+    if is_passed_on and (incoming.previous or incoming.background):
+        told = "a request with tools of its own is passed on and not kept: send the whole conversation, with store=false"
+        raise HttpError(400, "invalid_request", told)
+    session, number = await _place(service, incoming)
+    wanted = _compat_request(incoming, session)
+    id = _id_of(session, number) if session is not None and not is_passed_on else ""
+    begun = await begin(service, wanted, request)
+    head = _head(incoming.model, id)
+    if incoming.background:
+        await begun.chunks.aclose()
+        return json_response(head | {"status": "in_progress"}, headers=begun.headers)
+    encoder: Encoder = _Events(head) if incoming.stream else _Whole(head)
+    return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
+
+
+async def _place(service: Service, incoming: IncomingInteraction) -> tuple[str | None, int]:
+    """The session of an interaction and its number there."""
+    if incoming.previous is None:
+        return (new_session_id() if incoming.stored else None), 1
+    session, number = _read_id(incoming.previous)
+    await service.check_session(session)
+    known = len(whole.exchanges_of(await service.facts(session)))
+    if number != known:
+        raise HttpError(
+            400, "invalid_request", "previous_interaction_id: only the newest of a conversation can be continued"
+        )
+    return session, number + 1
+
+
+def _compat_request(incoming: IncomingInteraction, session: str | None) -> CompatRequest:
+    return CompatRequest(
+        model=incoming.model.removeprefix("models/"),
+        contents=incoming.contents,
+        definitions=incoming.definitions,
+        built_in=incoming.built_in,
+        tool_choice=incoming.tool_choice,
+        system=incoming.system,
+        settings=incoming.settings,
+        stream=incoming.stream,
+        session=session,
+        detached=incoming.background,
+    )
+
+
+async def get(service: Service, request: Request) -> Response:
+    """An interaction as it is now."""
+    found = await _found(service, request.path_params["id"])
+    if request.query_params.get("stream") != "true" or found["status"] == "in_progress":
+        return json_response(found)
+    head = {key: value for key, value in found.items() if key not in ("steps", "usage")}
+    events = [_created(head), *_replayed(found), _completed(found)]
+    data = b"".join(map(_sse, events)) + _DONE
+    return Response(data, media_type="text/event-stream")
+
+
+async def cancel(service: Service, request: Request) -> Response:
+    """Stops the run of an interaction."""
+    id = request.path_params["id"]
+    session, _ = _read_id(id)
+    await service.check_session(session)
+    await service.facts(session)
+    run = service.run_of(session)
+    if run is None or run.is_over or not run.cancel("The user cancelled the run."):
+        raise HttpError(400, "failed_precondition", "Only an interaction that is in progress can be cancelled.")
+    return json_response((await _found(service, id)) | {"status": "cancelled"})
+
+
+async def delete(service: Service, request: Request) -> Response:
+    """Forgets the session of an interaction, with all interactions before it."""
+    session, _ = _read_id(request.path_params["id"])
+    await service.check_session(session)
+    await service.facts(session)
+    run = service.run_of(session)
+    if run is not None and not run.is_over:
+        raise HttpError(409, "session_busy", "The interaction is in progress; cancel it first.")
+    if not await service.store.delete(session):
+        raise HttpError(404, "not_found", f"Interaction {request.path_params['id']!r} not found.")
+    return json_response({})
+
+
+async def _found(service: Service, id: str) -> JsonObject:
+    session, number = _read_id(id)
+    await service.check_session(session)
+    facts = await service.facts(session)
+    exchanges = whole.exchanges_of(facts)
+    run = service.run_of(session)
+    is_running = run is not None and not run.is_over and number >= len(exchanges)
+    head = _head(run.model if run is not None else "callgate", id)
+    if is_running:
+        return head | {"status": "in_progress", "steps": []}
+    if not 1 <= number <= len(exchanges):
+        raise HttpError(404, "not_found", f"Interaction {id!r} not found.")
+    exchange = exchanges[number - 1]
+    reply = whole.state_from_facts(session, facts).reply
+    if exchange.kept is None:
+        raise HttpError(410, "events_gone", "The interaction is not kept any more.")
+    contents = reply.contents[exchange.kept + 1 : exchanges[number].kept if number < len(exchanges) else None]
+    parts = [
+        part for content in contents if content.get("role") == "model" for part in parts_of(content) if not is_call(part)
+    ]
+    status, errors = _status(exchange.finish_reason or "", has_calls=False)
+    return head | {"status": status, "steps": _steps(parts), "usage": _usage(exchange.usage)} | errors
+
+
+# Ids ---------------------------------------------------------------------------------------------------------------------
+
+
+def _id_of(session: str, number: int) -> str:
+    return "v1_" + base64.urlsafe_b64encode(f"{number}/{session}".encode()).decode().rstrip("=")
+
+
+def _read_id(id: str) -> tuple[str, int]:
+    try:
+        text = id.removeprefix("v1_")
+        number, _, session = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("/")
+        return session, int(number)
+    except (binascii.Error, ValueError):
+        raise HttpError(404, "not_found", f"Interaction {id[:200]!r} not found.") from None
+
+
+# Writing -----------------------------------------------------------------------------------------------------------------
+
+_DONE = b"event: done\ndata: [DONE]\n\n"
+
+
+def _head(model: str, id: str) -> JsonObject:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"id": id, "object": "interaction", "created": now, "updated": now, "model": model}
+
+
+def _status(reason: str, *, has_calls: bool) -> tuple[str, JsonObject]:
+    if reason in ("STOP", ""):
+        return ("requires_action" if has_calls else "completed"), {}
+    if reason == "MAX_TOKENS":
+        return "incomplete", {}
+    if reason in ("cancelled", "CANCELLED"):
+        return "cancelled", {}
+    return _STATES.get(reason, "failed"), {"errors": [{"code": reason.lower(), "message": f"It ended with {reason}."}]}
+
+
+def _usage(usage: Usage | None) -> JsonObject:
+    return {theirs: getattr(usage or Usage(), ours) for theirs, ours in _COUNTS.items()}
+
+
+def _steps(parts: list[Part]) -> list[JsonObject]:
+    """The steps of an answer: neighbours of one kind are one step."""
+    steps: list[JsonObject] = []
+    for part in parts:
+        kind, delta = _delta(part)
+        if kind == "function_call":
+            steps.append({"type": kind, **delta})
+            continue
+        field = "summary" if kind == "thought" else "content"
+        if not steps or steps[-1]["type"] != kind:
+            steps.append({"type": kind, field: []})
+        items = steps[-1][field]
+        if items and items[-1]["type"] == "text" and delta["type"] == "text":
+            items[-1] = {"type": "text", "text": items[-1]["text"] + delta["text"]}
+        else:
+            items.append(delta)
+    return steps
+
+
+def _delta(part: Part) -> tuple[str, JsonObject]:
+    """The kind of step that a part belongs to, and what it adds to one."""
+    from callgate.interactions.steps import content_item
+
+    if is_call(part):
+        call = call_of(part)
+        return "function_call", {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args") or {}}
+    return ("thought" if is_thought(part) else "model_output"), content_item(part)
+
+
+def _sse(event: JsonObject) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["event_type"].encode(), strict_json.dump(event))
+
+
+def _created(head: JsonObject) -> JsonObject:
+    return {"event_type": "interaction.created", "interaction": head | {"status": "in_progress"}}
+
+
+def _completed(found: JsonObject) -> JsonObject:
+    rest = {key: value for key, value in found.items() if key != "steps"}
+    return {"event_type": "interaction.completed", "interaction": rest}
+
+
+def _replayed(found: JsonObject) -> Iterator[JsonObject]:
+    for index, step in enumerate(found["steps"]):
+        yield {"event_type": "step.start", "index": index, "step": {"type": step["type"]}}
+        for item in step.get("content", step.get("summary", ())):
+            yield {"event_type": "step.delta", "index": index, "delta": _written(step["type"], item)}
+        yield {"event_type": "step.stop", "index": index}
+
+
+def _written(kind: str, item: JsonObject) -> JsonObject:
+    return {"type": "thought_summary", "content": item} if kind == "thought" else item
+
+
+class _Collected:
+    """The parts of an answer, and how it ended."""
+
+    def __init__(self, head: JsonObject) -> None:
+        self.head = head
+        self.parts: list[Part] = []
+        self.reason = ""
+        self.usage: Usage | None = None
+        self.calls = 0
+
+    def take(self, chunk: JsonObject) -> list[Part]:
+        said = [part if not is_call(part) else self._numbered(part) for part in parts_of(content_of(chunk))]
+        self.parts += said
+        self.reason = finish_of(candidate_of(chunk))[0] or self.reason
+        self.usage = usage_of(chunk) or self.usage
+        return said
+
+    def _numbered(self, part: Part) -> Part:
+        """Every call has an id here, whatever the model sends."""
+        self.calls += 1
+        call = call_of(part)
+        key = next(key for key, value in part.items() if value is call)
+        return part if call.get("id") else {**part, key: {"id": f"call_{self.calls}", **call}}
+
+    @property
+    def interaction(self) -> JsonObject:
+        status, errors = _status(self.reason, has_calls=bool(self.calls))
+        return self.head | {"status": status, "usage": _usage(self.usage)} | errors
+
+
+class _Whole:
+    """The chunks as one interaction."""
+
+    media_type = "application/json"
+    streams = False
+    ping = b""
+
+    def __init__(self, head: JsonObject) -> None:
+        self._answer = _Collected(head)
+
+    def feed(self, item: JsonObject) -> bytes:
+        """Keeps it."""
+        self._answer.take(item)
+        return b""
+
+    def end(self) -> bytes:
+        """All of it."""
+        return strict_json.dump(self._answer.interaction | {"steps": _steps(self._answer.parts)})
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """Never in the middle: nothing is sent before the end."""
+        return strict_json.dump(problem)
+
+
+class _Events:
+    """The chunks as events."""
+
+    media_type = "text/event-stream"
+    streams = True
+    ping = b": ping\n\n"
+
+    def __init__(self, head: JsonObject) -> None:
+        self._answer = _Collected(head)
+        self._kind = ""
+        self._index = -1
+        self._has_begun = self._has_failed = False
+
+    def feed(self, item: JsonObject) -> bytes:
+        """The events of a chunk."""
+        events = [] if self._has_begun else [_created(self._answer.head)]
+        self._has_begun = True
+        for part in self._answer.take(item):
+            events += self._part(part)
+        return b"".join(map(_sse, events))
+
+    def _part(self, part: Part) -> Iterator[JsonObject]:
+        kind, delta = _delta(part)
+        if kind != self._kind or kind == "function_call":
+            yield from self._stop()
+            self._kind, self._index = kind, self._index + 1
+            begun: JsonObject = {"type": kind} | ({**delta, "arguments": {}} if kind == "function_call" else {})
+            yield {"event_type": "step.start", "index": self._index, "step": begun}
+        if kind == "function_call":
+            text = strict_json.dump(delta["arguments"]).decode()
+            delta = {"type": "arguments_delta", "arguments": text}
+        yield {"event_type": "step.delta", "index": self._index, "delta": _written(kind, delta)}
+
+    def _stop(self) -> Iterator[JsonObject]:
+        if self._kind:
+            yield {"event_type": "step.stop", "index": self._index}
+            self._kind = ""
+
+    def end(self) -> bytes:
+        """The end of the interaction."""
+        if self._has_failed:
+            return _DONE
+        events: list[Any] = [] if self._has_begun else [_created(self._answer.head)]
+        return b"".join(map(_sse, [*events, *self._stop(), _completed(self._answer.interaction)])) + _DONE
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """An error as an event."""
+        self._has_failed = True
+        return _sse({"event_type": "error", **problem})
+
+
+_PROBLEM: JsonObject = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+        }
+    },
+}
+
+
+def _operations(version: str) -> tuple[Operation, ...]:
+    place = f"/{version}/interactions"
+    return (
+        Operation(
+            "POST",
+            place,
+            create,
+            takes=_REQUEST,
+            gives={200: _ANSWER},
+            streams=True,
+            fails=(409, 410, 500, 502, 504),
+            problem=_PROBLEM,
+        ),
+        Operation(
+            "GET",
+            f"{place}/{{id}}",
+            get,
+            gives={200: _ANSWER},
+            streams=True,
+            query={"stream": {"enum": ["true", "false"]}},
+            fails=(410,),
+            problem=_PROBLEM,
+        ),
+        Operation("POST", f"{place}/{{id}}/cancel", cancel, gives={200: _ANSWER}, problem=_PROBLEM),
+        Operation("DELETE", f"{place}/{{id}}", delete, gives={200: {"type": "object"}}, fails=(409,), problem=_PROBLEM),
+    )
+
+
+OPERATIONS = (*_operations("v1beta"), *_operations("v1"))
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes for clients of the Interactions API."""
+    return table(service, OPERATIONS)

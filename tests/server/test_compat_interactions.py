@@ -1,0 +1,115 @@
+"""Google's own SDK as a client of the service, by the Interactions API: the service's tools, its gate and its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from callgate import Gate, Policy
+from callgate.server import Service, ServiceOptions
+from callgate.testing import answer, call, thought
+
+from .conftest import Site, Stage, add, poke, serving
+
+genai = pytest.importorskip("google.genai", reason="google-genai is not installed")
+
+TOKEN = "a-token-of-some-length"
+STAGE = Stage()
+WEATHER = {
+    "type": "function", "name": "get_weather", "description": "Tells the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    gate = Gate(STAGE, [add, poke], system="Be brief.", policy=Policy(rules=["ask poke"]))
+    with serving(Service(gate, options=ServiceOptions(token=TOKEN))) as running:
+        yield running
+
+
+@pytest.fixture
+def client(site: Site) -> Any:
+    return genai.Client(api_key=TOKEN, http_options={"base_url": f"http://127.0.0.1:{site.port}"})
+
+
+def test_the_services_tools_are_run_behind_the_gate_and_the_answer_comes_back(client: Any) -> None:
+    STAGE.plays([thought("Hm."), call("add", a=1, b=2)], answer("It is 3."))
+    got = client.interactions.create(model="callgate", input="1 + 2?")
+    assert (got.status, got.output_text) == ("completed", "It is 3.")
+    assert [step.type for step in got.steps] == ["thought", "model_output"]
+    assert client.interactions.get(got.id).output_text == "It is 3."
+
+
+def test_a_conversation_goes_on_by_the_previous_id_and_only_from_its_newest(client: Any) -> None:
+    model = STAGE.plays(answer("Hello, Ada."), answer("Ada."))
+    first = client.interactions.create(model="callgate", input="I am Ada.")
+    second = client.interactions.create(model="callgate", input="Who am I?", previous_interaction_id=first.id)
+    assert (second.output_text, len(model.requests[-1].contents)) == ("Ada.", 3)
+    assert second.id != first.id
+    with pytest.raises(Exception, match="only the newest"):
+        client.interactions.create(model="callgate", input="And?", previous_interaction_id=first.id)
+    client.interactions.delete(second.id)
+    with pytest.raises(Exception, match=r"no session|not found"):
+        client.interactions.get(second.id)
+
+
+def test_an_answer_is_streamed_in_events(client: Any) -> None:
+    STAGE.plays([thought("Hm."), call("add", a=1, b=2)], answer("It is 3."))
+    events = list(client.interactions.create(model="callgate", input="1 + 2?", stream=True))
+    kinds = [event.event_type for event in events]
+    assert (kinds[0], kinds[-1]) == ("interaction.created", "interaction.completed")
+    deltas = [event.delta for event in events if event.event_type == "step.delta"]
+    assert "".join(delta.text for delta in deltas if delta.type == "text") == "It is 3."
+    again = list(client.interactions.get(events[0].interaction.id, stream=True))
+    assert again[-1].event_type == "interaction.completed"
+
+
+def test_calls_of_the_requests_own_tools_come_back_as_steps(client: Any) -> None:
+    STAGE.plays(call("get_weather", city="Oslo"), answer("Cold."))
+    said = {"type": "user_input", "content": [{"type": "text", "text": "Oslo?"}]}
+    first = client.interactions.create(model="callgate", input=[said], tools=[WEATHER], store=False)
+    made = first.steps[-1]
+    assert (first.status, made.type, made.name, made.arguments) == (
+        "requires_action", "function_call", "get_weather", {"city": "Oslo"},
+    )  # fmt: skip
+    steps = [
+        said,
+        {"type": "function_call", "id": made.id, "name": made.name, "arguments": made.arguments},
+        {"type": "function_result", "call_id": made.id, "name": made.name, "result": "-4"},
+    ]
+    second = client.interactions.create(model="callgate", input=steps, tools=[WEATHER], store=False)
+    assert (second.status, second.output_text) == ("completed", "Cold.")
+
+
+def test_a_call_that_needs_approval_is_said_so_and_not_run(client: Any) -> None:
+    STAGE.plays(call("poke", where="here"))
+    got = client.interactions.create(model="callgate", input="Poke it.")
+    assert "needs approval" in got.output_text
+
+
+def test_a_background_interaction_is_asked_for_until_it_is_done(client: Any) -> None:
+    STAGE.plays(answer("Found."))
+    begun = client.interactions.create(model="callgate", input="Search.", background=True)
+    assert begun.status == "in_progress"
+    found = begun
+    while found.status == "in_progress":
+        found = client.interactions.get(begun.id)
+    assert found.output_text == "Found."
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"input": []}, "input"),
+        ({"generation_config": {"thinking_budget": 5}}, "thinking_budget"),
+        ({"store": False, "background": True}, "store must be true"),
+        ({"previous_interaction_id": "v1_bm9uc2Vuc2U"}, "not found"),
+    ],
+)
+def test_a_bad_request_is_refused_with_a_sentence(site: Site, changes: Any, said: str) -> None:
+    answered = site.post("/v1beta/interactions", {"model": "callgate", "input": "x"} | changes, x_goog_api_key=TOKEN)
+    assert answered.status in (400, 404)
+    assert said in answered.json["error"]["message"]
