@@ -20,7 +20,7 @@ from starlette.routing import Route
 from callgate import sessions as whole
 from callgate import strict_json
 from callgate.content.read import call_of, candidate_of, content_of, finish_of, is_call, is_thought, parts_of, usage_of
-from callgate.interactions.incoming import IncomingInteraction, read_interaction
+from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.server.body import off_loop, read_json
 from callgate.server.compat.prompts import CompatRequest, begin
 from callgate.server.compat.streaming import Encoder, StreamingReply
