@@ -233,6 +233,8 @@ class _ExchangeReader:
             self._runs += 1
         match fact:
             case words.RunStarted(content=content) if content is not None:
+                if exchanges and not exchanges[-1].is_answered and exchanges[-1].content == content:
+                    exchanges.pop()  # Nothing had come of it, and the same was said again.
                 exchanges.append(_exchange(f"x{self.position}", content, self.position, loop.run.start))
             case words.HistoryGiven():
                 given = enumerate(loop.conversation.contents)

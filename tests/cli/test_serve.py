@@ -21,7 +21,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, int]]]
     """The services that would have been run, and where."""
     found: list[tuple[Any, tuple[str, int]]] = []
 
-    def run(service: Any, sockets: list[socket.socket]) -> None:
+    def run(service: Any, sockets: list[socket.socket], **more: Any) -> None:
         found.append((service, sockets[0].getsockname()[:2]))
 
     monkeypatch.setattr(listen, "serve", run)

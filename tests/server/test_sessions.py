@@ -93,7 +93,7 @@ def test_only_the_exchanges_that_were_shown_are_undone_or_forked(serve, tmp_path
     first, failed = site.get("/api/v1/sessions/s").json["exchanges"]
     assert failed == {
         "id": failed["id"], "said": "Fail.", "content": {"role": "user", "parts": [{"text": "Fail."}]}, "answered": False,
-        "index": 4, "calls": [], "finish_reason": "error",
+        "index": 4, "calls": [], "runs": ["run-2"], "usage": failed["usage"], "cost": None, "finish_reason": "error",
         "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
     }  # fmt: skip
     for body in ({"exchanges": [first["id"]]}, {"exchanges": ["x9"]}, {"exchanges": [failed["id"], first["id"]]}):
