@@ -98,7 +98,7 @@ def test_a_schema_of_any_size_gives_a_grammar_of_bounded_size(gbnf) -> None:
 # --- prose and choices ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prose", ["Hello.", "T", "TOO", "The TOOLBOX is TOO TOOTHY.", "Two\nlines", "é 中"])
+@pytest.mark.parametrize("prose", ["Hello.", "T", "To", "The TOOLBOX is TOO TOOTHY.", "Two\nlines", "é 中"])
 def test_prose_is_always_possible_and_never_holds_the_beginning_of_a_call(gbnf, prose: str) -> None:
     grammar = gbnf(grammar_of([tool()]))
     assert grammar.matches(prose)

@@ -57,6 +57,8 @@ class Candidates:
     """Texts whose pieces are values."""
     is_open: bool = False
     """True if the value may also be composed."""
+    is_sure: bool = False
+    """True if a rule found them, whatever the model thinks of them."""
 
     def __bool__(self) -> bool:
         return bool(self.values or self.texts)
@@ -69,10 +71,9 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
     maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
     if "currency" in slot.words and slot.kind in _WORDY:
         maker = _currencies
-    if slot.words & {"old", "new"} and any(_replacements(slot, owner, mentions)):
-        maker = _replacements
-    if "expression" in slot.words and any(_expressions(slot, owner, mentions)):
-        maker = _expressions
+    for words, rule in _RULES:
+        if slot.words & words and (found := [_json(value) for value in rule(slot, owner, mentions) if _fits(value, slot)]):
+            return Candidates(tuple(dict.fromkeys(found)), is_sure=True)
     if slot.kind == "number":
         return _number_candidates(slot, owner, mentions, used, numbers)
     if maker is not None:
@@ -419,6 +420,7 @@ _REPLACE = re.compile(
     r"\b(?:replace|change|swap|substitute|ersetze)\s+(.+?)\s+(?:by|with|to|into|for|durch)\s+(.+?)(?:\s+in\s+\S+)?[.!]?\s*$",
     re.IGNORECASE,
 )
+_RULES = ((frozenset({"old", "new"}), _replacements), (frozenset({"expression"}), _expressions))
 _FILE_WORDS = frozenset({"file", "folder", "directory", "dir", "ls", "cat", "open", "read", "called", "named", "print"})
 _FOLDER_WORDS = frozenset({"in", "inside", "under", "below", "from", "of"})
 

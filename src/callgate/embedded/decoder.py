@@ -147,7 +147,8 @@ class Decoder:
                 if not made.calls and not made.is_declined:
                     made.tool, made.missing = error.owner.tool, error.names
                 break
-            if not must_call and not made.calls and made.chance < self._least(self._owners[name], is_call=True):
+            least = self._least(self._owners[name], is_call=not self._is_by_rule(self._owners[name]))
+            if not must_call and not made.calls and made.chance < least:
                 made.is_declined = self._is_strange(self._owners[name])
                 made.calls.clear()
                 break
@@ -166,6 +167,10 @@ class Decoder:
         if self._is_strange(owner):
             return self._limits.strange
         return self._limits.call if is_call else self._limits.ask
+
+    def _is_by_rule(self, owner: ToolSlots) -> bool:
+        """True if a rule found a value for the tool, such as a sum: a sign that it is meant."""
+        return any(self._candidates(slot, owner, {}).is_sure for slot in owner.required)
 
     def _is_strange(self, owner: ToolSlots) -> bool:
         """True if a first message has no word in common with a tool's description."""
@@ -262,7 +267,8 @@ class Decoder:
         walk = await self._walk(text, choices, probe=True, least=least)
         self.trace.append(f"{slot.name} {walk.text!r} {walk.mass:.3f} {walk.best:.3f}")
         if walk.state.is_end:
-            if not named and not is_given(slot, owner, self._mentions) and self._is_doubtful(slot, walk):
+            sure = candidates.is_sure or bool(named) or is_given(slot, owner, self._mentions)
+            if not sure and self._is_doubtful(slot, walk):
                 return None
             return _ended(text, walk.text, endings)
         return await self._composed(text, walk.text, endings)

@@ -51,7 +51,7 @@ _BASE = {
 """A rule for any value of each type. `text` is a string that is no word of the prompt, such as a key."""
 
 # Prose never holds the beginning of a call line, so that what is read as a call was made as one, nor begins with
-# its first word.
+# its first letters.
 _PROSE = {
     "prose": '[^T] prose-0 | "T" first-1',
     "prose-0": '[^T] prose-0 | "T" prose-1 | ""',
@@ -59,9 +59,7 @@ _PROSE = {
     "prose-2": '"T" prose-1 | "O" prose-3 | [^TO] prose-0 | ""',
     "prose-3": '"T" prose-1 | "L" prose-4 | [^TL] prose-0 | ""',
     "prose-4": '"T" prose-1 | [^T_] prose-0 | ""',
-    "first-1": '"T" prose-1 | "O" first-2 | [^TO] prose-0 | ""',
-    "first-2": '"T" prose-1 | "O" first-3 | [^TO] prose-0 | ""',
-    "first-3": '"T" prose-1 | [^TL] prose-0 | ""',
+    "first-1": '"T" prose-1 | [^TO] prose-0 | ""',
 }
 
 
