@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
+import random
 from typing import Any
 
 import pytest
@@ -291,3 +293,33 @@ def test_what_is_isolated_says_what_is_wrong_and_the_rest_stays() -> None:
     assert (marked["h"], type(marked["h"]), marked["t"]) == ("a\ufffd", strict_json.Replaced, [1, 2])
     assert strict_json.without_bad(marked)["b"] == "eA=="
     assert strict_json.first_bad(strict_json.isolate(shared, values_max=50)) == "it holds too many values"
+
+
+def _separators(text: bytes) -> int:
+    """Commas and colons outside of strings, counted one by one."""
+    count, is_in_string, is_escaped = 0, False, False
+    for byte in text:
+        if is_escaped:
+            is_escaped = False
+        elif byte == 0x5C:
+            is_escaped = True
+        elif byte == 0x22:
+            is_in_string = not is_in_string
+        elif byte in b",:" and not is_in_string:
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 256])
+def test_separators_are_counted_outside_of_strings_wherever_the_text_is_cut(monkeypatch, piece_bytes: int) -> None:
+    monkeypatch.setattr(strict_json, "_PIECE_BYTES", piece_bytes)
+    dice = random.Random(piece_bytes)
+    for _ in range(300):
+        value = {
+            "".join(dice.choices('a\\",:', k=dice.randrange(9))): [1, "".join(dice.choices('\\",:x', k=12))]
+            for _ in range(4)
+        }
+        text = json.dumps(value).encode()
+        count = _separators(text)
+        assert strict_json.has_more_separators(text, count - 1), text
+        assert not strict_json.has_more_separators(text, count), text

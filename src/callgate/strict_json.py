@@ -31,6 +31,7 @@ __all__ = [
     "dump",
     "dump_pieces",
     "first_bad",
+    "has_more_separators",
     "is_exact",
     "is_sound",
     "is_whole_text",
@@ -54,6 +55,7 @@ _INT_BITS_MAX = 14_000
 """Integers of more bits may have more digits than Python converts at once."""
 _EXACT_CHARS_MAX = 15
 _SHARED_FROM = 1_000
+_PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,27 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+def has_more_separators(text: bytes, count_max: int) -> bool:
+    """True if a JSON text has more commas and colons between its values: a parser could not be interrupted.
+
+    No step takes long, so that other threads can go on.
+    """
+    if text.count(b",") + text.count(b":") <= count_max:
+        return False
+    count, start, is_in_string = 0, 0, False
+    while start < len(text):
+        end = min(start + _PIECE_BYTES, len(text))
+        while end < len(text) and text[end - 1] == 0x5C:  # What a backslash escapes belongs to the same piece.
+            end += 1
+        outside = text[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        count += sum(part.count(b",") + part.count(b":") for part in outside[is_in_string::2])
+        if count > count_max:
+            return True
+        is_in_string ^= len(outside) % 2 == 0
+        start = end
+    return False
 
 
 def parse_own(text: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,3 +72,26 @@ def test_a_large_body_is_converted_in_a_thread_of_its_own(site: Site, monkeypatc
     messages = [{"role": "user", "content": "a" * chars}]
     assert site.post("/v1/chat/completions", {"model": "callgate", "messages": messages}).status == 200
     assert (names == ["service"]) is is_on_loop
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/api/v1/chat", {"prompt": [""] * 30_000}, b"say something"),
+        ("/api/v1/chat", {"prompt": "a", "session": "s" * 1_000_000}, b"session"),
+        ("/api/v1/chat", {"prompt": [*["a"] * 500, 5]}, b"later items"),
+        ("/api/v1/ui/chat", {"messages": [*[{"role": "user", "parts": []}] * 500, 5]}, b"later items"),
+        ("/api/v1/chat", {"session": "s", "answers": {str(number): "yes" for number in range(30_000)}}, b"too long"),
+    ],
+)
+def test_a_long_body_that_does_not_fit_is_described_by_its_beginning(site: Site, path: str, body: Any, said: bytes) -> None:
+    begun_s = site.on_loop(time.thread_time)
+    answer = site.post(path, body)
+    assert (answer.status, said in answer.body, len(answer.body) < 2_000) == (422, True, True)
+    assert site.on_loop(time.thread_time) - begun_s < 0.25  # Processor time of the loop.
+
+
+def test_a_message_of_an_mcp_client_with_too_many_values_is_refused_before_it_is_parsed(site: Site) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"k": [1] * VALUES_MAX}}
+    answer = site.post("/mcp", body, Accept="application/json, text/event-stream")
+    assert (answer.status, b"too many values" in answer.body) == (413, True)

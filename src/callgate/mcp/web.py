@@ -6,6 +6,7 @@ application, with security checks, and the listening service.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator
@@ -13,14 +14,18 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from callgate.mcp.serve import ToolServer
+from callgate.strict_json import has_more_separators
 
 __all__ = ["Endpoint"]
 
 SESSION_HEADER = b"mcp-session-id"
 BODY_BYTES_MAX = 16 * 1024 * 1024
+SEPARATORS_MAX = 50_000
+"""Commas and colons between the values of one message."""
+TOO_MANY = f"The message has too many values: at most {SEPARATORS_MAX} commas and colons are read."
 SESSIONS_MAX = 100
 """Sessions at the same time; a further one takes the place of the one that was idle for longest."""
 SESSIONS_BUSY_MAX = 400
@@ -65,9 +70,37 @@ class Endpoint:
             body = {"error": "not_running", "message": "The MCP endpoint is not running.", "code": 503}
             await JSONResponse(body, 503)(scope, receive, send)
             return
+        data = await _body(receive)
+        if data is None:
+            return
+        # The SDK parses on the loop, so that nobody else is served meanwhile.
+        if len(data) > SEPARATORS_MAX and await asyncio.to_thread(has_more_separators, data, SEPARATORS_MAX):
+            body = {"error": "too_large", "message": TOO_MANY, "code": 413}
+            await JSONResponse(body, 413)(scope, receive, send)
+            return
         if all(name != SESSION_HEADER for name, _ in scope["headers"]):
             _make_room(self._manager)
-        await self._manager.asgi_app(scope, receive, send)
+        await self._manager.asgi_app(scope, _replayed(data, receive), send)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body of a request; None if the client left. Its size has been checked."""
+    pieces: list[bytes] = []
+    while (message := await receive())["type"] == "http.request":
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+    return None
+
+
+def _replayed(data: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body first."""
+    messages: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
+
+    async def receiving() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receiving
 
 
 def _make_room(manager: StreamableHTTPSessionManager) -> None:

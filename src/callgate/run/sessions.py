@@ -32,6 +32,8 @@ __all__ = ["ActiveRun", "Session", "Sessions", "running"]
 logger = logging.getLogger("callgate.run")
 
 SESSIONS_CACHED = 256
+SLICE_S = 0.02
+"""How long a journal is replayed before others on the event loop go on."""
 STOP_WAIT_S = 2.0
 """How long a run that was asked to stop waits for the store with each entry in its journal."""
 CANCEL_WAIT_S = 5.0
@@ -262,9 +264,13 @@ async def _catch_up(session: Session, store: Store) -> None:
     """Replay what is new in the journal. A journal that cannot be applied is replayed again from its beginning."""
     new_facts = await store.load(session.id, start=session.position)
     try:
+        begun_s = time.monotonic()
         for fact in new_facts:
             session.machine.apply(fact)
             session.position += 1
+            if time.monotonic() - begun_s > SLICE_S:
+                await asyncio.sleep(0)
+                begun_s = time.monotonic()
     except Exception:
         logger.exception("the journal of session %r holds a fact that cannot be applied", session.id)
         journal = await store.load(session.id)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -20,17 +19,19 @@ OFF_LOOP_BYTES = 32 * 1024
 """Larger bodies are parsed and converted in a thread, so that other clients do not wait."""
 VALUES_MAX = 100_000
 """Commas and colons between the values of one body: what has more is refused before anybody parses it."""
-MESSAGES_MAX = 4_000
+MESSAGES_MAX = 2_000
 """Messages in one conversation that a client sends."""
 SIZE = "callgate.body_bytes"
 """In a scope: the size of the body."""
 SHOWN_CHARS = 300
+DESCRIBED_VALUES = 200
+DESCRIBED_CHARS = 20_000
+"""The part of a body that is looked at to say why it does not fit; texts with a limit of their own have a lower one."""
 SENTENCE = "x-otherwise"
 """In a schema: what to say of a value that fits none of its alternatives."""
 
 
 T = TypeVar("T")
-_SEPARATORS = re.compile(rb'\\.|[",:]', re.DOTALL)
 
 _VALIDATORS: dict[int, tuple[JsonObject, Any]] = {}
 """Schemas are constants of their modules, so what they are is who they are: kept with them, their ids stay theirs."""
@@ -61,30 +62,43 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
 
 
 def _parse(data: bytes, schema: JsonObject) -> JsonObject:
-    if len(data) > VALUES_MAX and _has_too_many(data):
+    if strict_json.has_more_separators(data, VALUES_MAX):
         raise HttpError(413, "too_large", f"The body has too many values: at most {VALUES_MAX} commas and colons are read.")
     value = strict_json.parse(data)
-    validator = _validator(schema)
-    if not validator.is_valid(value):
-        error = next(iter(validator.iter_errors(value)))
-        where = "/".join(map(str, error.instance_path)) or "the body"
-        sentence = _own_sentence(schema, error.schema_path) or str(error.message)
-        raise HttpError(422, "invalid_request", f"{where}: {_short(sentence)}")
+    if not _validator(schema).is_valid(value):
+        raise HttpError(422, "invalid_request", _misfit(value, schema))
     return value
 
 
-def _has_too_many(data: bytes) -> bool:
-    """True if a body has more values than a parser should be given: it could not be interrupted."""
-    count, is_in_string = 0, False
-    for found in _SEPARATORS.finditer(data):
-        mark = found[0]
-        if mark == b'"':
-            is_in_string = not is_in_string
-        elif not is_in_string:
-            count += 1
-            if count > VALUES_MAX:
-                return True
-    return False
+def _misfit(value: Any, schema: JsonObject) -> str:
+    """A sentence about a value that does not fit the schema.
+
+    Describing an error takes much longer than finding that there is one, so only the beginning of a long value is looked at.
+    """
+    error = next(iter(_validator(schema).iter_errors(_Beginning().of(value))), None)
+    if error is None:
+        return "the body: a list or an object in it is too long, or one of its later items does not fit"
+    where = "/".join(map(str, error.instance_path)) or "the body"
+    return f"{_short(where)}: {_short(_own_sentence(schema, error.schema_path) or str(error.message))}"
+
+
+class _Beginning:
+    """Copies the beginning of a value."""
+
+    def __init__(self) -> None:
+        self._left = DESCRIBED_VALUES
+
+    def of(self, value: Any) -> Any:
+        """The value with its first items, names and characters."""
+        self._left -= 1
+        if isinstance(value, str):
+            return value[:DESCRIBED_CHARS]
+        if isinstance(value, dict):
+            fields = cast("JsonObject", value)
+            return {key[:DESCRIBED_CHARS]: self.of(item) for key, item in fields.items() if self._left > 0}
+        if isinstance(value, list):
+            return [self.of(item) for item in cast("list[Any]", value) if self._left > 0]
+        return value
 
 
 async def off_loop(request: Request, work: Callable[[], T]) -> T:

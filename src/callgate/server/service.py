@@ -494,7 +494,7 @@ class Service:
             HttpError: there is none.
         """
         facts = await self.facts(session)
-        return state_from_facts(session, facts)
+        return await asyncio.to_thread(state_from_facts, session, facts)
 
     async def facts(self, session: str) -> list[Fact]:
         """The journal of a session.

@@ -187,8 +187,10 @@ async def shown(service: Service, request: Request) -> Response:
     if info and request.headers.get("if-none-match") == etag["ETag"]:
         return Response(status_code=304, headers=etag)
     facts = await service.facts(session)
-    loop, calls = _replayed(facts)
-    standing = whole.state_from_facts(session, facts)
+    # A session can be long: it is replayed where other clients do not wait for it.
+    loop, calls = await asyncio.to_thread(_replayed, facts)
+    standing = await asyncio.to_thread(whole.state_from_facts, session, facts)
+    exchanges = await asyncio.to_thread(whole.exchanges_of, facts)
     return json_response({
         "id": session,
         "title": info.title if info else "",
@@ -196,7 +198,7 @@ async def shown(service: Service, request: Request) -> Response:
         "updated": info.updated_s if info else None,
         "state": "running" if run or (info and info.owner) else standing.state,
         "contents": standing.reply.contents,
-        "exchanges": [_exchange_json(exchange) for exchange in whole.exchanges_of(facts)],
+        "exchanges": [_exchange_json(exchange) for exchange in exchanges],
         "exchange_count": standing.exchanges,
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),

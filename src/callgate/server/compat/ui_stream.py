@@ -6,6 +6,7 @@ questions for approval, which the front end answers with its next request. The i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Iterator
@@ -113,13 +114,15 @@ async def _asked(service: Service, request: Request, body: JsonObject, session: 
         said = await off_loop(request, partial(contents_of, messages[-1:]))
         if not said:
             raise HttpError(422, "invalid_request", "messages: the newest one says nothing")
-        answered = sum(exchange.is_answered for exchange in exchanges_of(known))
+        exchanges = await asyncio.to_thread(exchanges_of, known) if known else []
+        answered = sum(exchange.is_answered for exchange in exchanges)
         # A session with as many exchanges knows more of them than the messages do; another number says that some were
         # edited, taken back or asked again.
         goes_on = not messages[:-1] if not known else answered == sum(map(is_users, messages[:-1]))
         history = None if goes_on else await off_loop(request, partial(contents_of, messages[:-1]))
         return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
-    waits = {record.call.id for record in state_from_facts(str(session), known).reply.approvals} if known else set[str]()
+    approvals = (await asyncio.to_thread(state_from_facts, str(session), known)).reply.approvals if known else ()
+    waits = {record.call.id for record in approvals}
     answers: dict[str, Approval] = {
         call_id: answer for call_id, answer in answers_in(messages[-1]).items() if call_id in waits
     }
