@@ -156,10 +156,14 @@ class InvalidRequestError(ModelError):
     """The server refused the request.
 
     `status` is its error status, `field` the field that it names, and `tool` the tool that this field belongs to.
+    `is_model_unknown` is True if it has no model of that name.
     """
 
-    def __init__(self, message: str, *, status: str = "", field: str = "", tool: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: str = "", field: str = "", tool: str | None = None, is_model_unknown: bool = False
+    ) -> None:
         super().__init__(message)
+        self.is_model_unknown = is_model_unknown
         self.status = status
         self.field = field
         self.tool = tool
@@ -197,7 +201,11 @@ class RequestTimeoutError(ModelError):
 
 
 class LimitExceededError(ModelError):
-    """The request or the answer is larger than allowed."""
+    """The request or the answer is larger than allowed; `is_of_request` is True if the model cannot take the request."""
+
+    def __init__(self, message: str, *, partial: str = "", retryable: bool = False, is_of_request: bool = False) -> None:
+        super().__init__(message, partial=partial, retryable=retryable)
+        self.is_of_request = is_of_request
 
 
 class ProtocolError(ModelError):

@@ -373,7 +373,7 @@ def test_a_server_that_dies_fails_its_calls_at_once_with_its_last_words_and_nobo
     died, added, other, again = (record.result for record in run(story()).calls)
     assert (died.status, added.value, other.value, again.value) == ("failed", 3, '{"a": 1}', '{"a": 2}')
     assert died.error == (
-        "The MCP server 'one' went away during the call: the connection to it ended. exit code 3; its last words on stderr: "
+        "The MCP server 'one' went away during the call: the connection to it ended: exit code 3; its last words on stderr: "
         "first line | the disk is on fire. Whether the call had its effect is not known."
     )
 

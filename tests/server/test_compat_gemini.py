@@ -278,7 +278,8 @@ def test_models_are_listed_and_looked_up(client: Any) -> None:
 @pytest.mark.parametrize(
     ("raised", "code", "status"),
     [
-        (InvalidRequestError("the model says no"), 502, "UNAVAILABLE"),
+        (InvalidRequestError("the model says no"), 400, "INVALID_ARGUMENT"),
+        (InvalidRequestError("no such model", is_model_unknown=True), 404, "NOT_FOUND"),
         (RateLimitedError("too much", retry_after=7), 429, "RESOURCE_EXHAUSTED"),
     ],
 )

@@ -111,6 +111,39 @@ def test_what_google_takes_is_not_refused(name: str) -> None:
     assert judge(GOOD[name]) is None
 
 
+@pytest.mark.parametrize(
+    ("model", "request_body"),
+    [
+        ("gemini-2.5-flash", {"contents": [{"role": "user", "parts": [{"text": ""}]}]}),
+        ("gemini-3-flash-preview", {"contents": [{"role": "user", "parts": [{"text": ""}]}]}),
+        (
+            "gemini-2.0-flash",
+            {
+                "contents": [{"role": "user", "parts": [{"text": "?"}]}],
+                "tools": [
+                    {"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT", "properties": {}}}]},
+                ],
+            },
+        ),
+        (
+            "gemini-3-pro-image-preview",
+            {
+                "contents": [{"role": "user", "parts": [{"text": "?"}]}],
+                "tools": [{"googleSearch": {}}],
+                "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+            },
+        ),
+        (
+            "gemini-2.0-flash",
+            {"contents": [{"role": "user", "parts": [{"text": "?"}, {"videoMetadata": {"startOffset": "1s"}}]}]},
+        ),
+    ],
+)
+def test_what_earlier_models_took_is_not_refused_for_them(model: str, request_body: Any) -> None:
+    assert list(judge_all(request_body, model=model)) == []
+    assert list(judge_all(request_body, model="gemini-3.8-flash")) != []
+
+
 def test_judging_changes_nothing() -> None:
     request = copy.deepcopy(GOOD["parallel calls"])
     judge(request)

@@ -378,7 +378,7 @@ def _refusal(status: int, content: bytes) -> ModelError:
 def _error_of(error: Mapping[str, Any]) -> ModelError:
     message = str(error.get("message", "no reason given"))[:500]
     if error.get("type") == "exceed_context_size_error":
-        return LimitExceededError(f"the prompt does not fit into the model's context: {message}")
+        return LimitExceededError(f"the prompt does not fit into the model's context: {message}", is_of_request=True)
     return InvalidRequestError(f"llama.cpp refused the request: {message}", status=str(error.get("type", "")))
 
 

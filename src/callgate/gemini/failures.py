@@ -37,6 +37,7 @@ _NEVER_AGAIN = frozenset({501, 505})
 _TOO_LARGE = re.compile(r"too large|payload size|exceeds the (maximum|limit)|token count", re.IGNORECASE)
 _NOT_SERVED_HERE = re.compile(r"location is not supported|region is not supported", re.IGNORECASE)
 _BAD_KEY = re.compile(r"API key (?:not valid|expired)", re.IGNORECASE)
+_NO_MODEL = re.compile(r"models?/\S+ (?:is|was) not found|model .{0,200}not found", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:function calling|tool use|tools?) (?:is|are) not (?:enabled|supported)"
     r"|does not support (?:function calling|tools?\b)",
@@ -73,7 +74,8 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
     if code == 413 or (code == 400 and _TOO_LARGE.search(message)):
         size = f"{sent.size_bytes:,} bytes"
-        return refusal(LimitExceededError(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
+        told = f"the request of {size} is too large for {sent.model!r} ({named}): {message}"
+        return refusal(LimitExceededError(told, is_of_request=True))
     if code == 499:
         return refusal(ServerUnavailableError(f"the server cancelled the request ({named}): {message}", retryable=True))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN):
@@ -121,6 +123,7 @@ def _invalid(code: int, named: str, word: str, message: str, details: list[JsonO
         status=word,
         field=field or (found[0] if found else ""),
         tool=tool,
+        is_model_unknown=code == 404 and _NO_MODEL.search(message) is not None,
     )
 
 

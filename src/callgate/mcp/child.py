@@ -125,8 +125,8 @@ class Child(asyncio.SubprocessProtocol):
         said = [*self._said, *([self._saying.decode(errors="replace")] if self._saying else [])]
         found = [self.problem] if self.problem else []
         if self._exit_code is not None and not self.was_told_to_leave:
-            how = f"was killed by signal {-self._exit_code}" if self._exit_code < 0 else f"exit code {self._exit_code}"
-            found.append(how)
+            code = self._exit_code
+            found.append(f"it was killed by signal {-code}" if code < 0 else f"exit code {code}")
         if said:
             found.append("its last words on stderr: " + " | ".join(said))
         return "; ".join(found)

@@ -191,7 +191,7 @@ class Connection:
                 listener.cancel()
                 await asyncio.wait({listener}, timeout=CANCEL_S)
             await _a_moment(opened.gone, within_s=GONE_S if opened.gone is not None and opened.ended.is_set() else 0.1)
-            self._down(f"the connection to it ended. {opened.last_words()}".strip(". ") or "the connection to it ended")
+            self._down(": ".join(filter(None, ["the connection to it ended", opened.last_words()])))
             return self.problem or ""
 
     async def _watch(self, client: Client, opened: OpenedClient) -> None:

@@ -45,8 +45,8 @@ class Model(Protocol):
     `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
     where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
     it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it
-    brings its own prompted format), `known_settings` (the settings that it understands) and `count_tokens(request)` (how
-    many tokens a request has).
+    brings its own prompted format), `known_settings` (the settings that it understands) `count_tokens(request)` (how
+    many tokens a request has) and `describe()` (the server's description of the model).
     """
 
     @property
@@ -76,6 +76,16 @@ def known_settings(model: Model) -> frozenset[str] | None:
     """The settings that a model understands; None for one that does not say, and is given any."""
     known: Collection[str] | None = getattr(model, "known_settings", None)
     return None if known is None else frozenset(known)
+
+
+async def describe(model: Model) -> JsonObject | None:
+    """The server's own description of a model, such as its limits; None where it gives none.
+
+    Raises:
+        InvalidRequestError: there is no such model; `is_model_unknown` is True.
+    """
+    found = getattr(model, "describe", None)
+    return None if found is None else await found()
 
 
 async def count_tokens(model: Model, request: ModelRequest) -> int | None:

@@ -27,10 +27,12 @@ from callgate.models import (
     answering,
     close_model,
     count_tokens,
+    describe,
     known_settings,
     origin_of,
     provider_of_model,
 )
+from callgate.types import JsonObject
 
 __all__ = ["ModelChain"]
 
@@ -105,6 +107,10 @@ class ModelChain:
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The number of tokens of a request, counted by the first model, if it can."""
         return await count_tokens(self.models[0], request)
+
+    async def describe(self) -> JsonObject | None:
+        """The description of the first model by its server, if there is one."""
+        return await describe(self.models[0])
 
     async def aclose(self) -> None:
         """Let go of what the models hold open."""

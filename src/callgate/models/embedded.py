@@ -328,7 +328,7 @@ class EmbeddedModel:
         try:
             fits = prompt.fitted(contents, sizes, room=room)
         except prompt.PromptTooLongError as error:
-            raise LimitExceededError(f"the prompt is too long for {self._name}: {error}") from error
+            raise LimitExceededError(f"the prompt is too long for {self._name}: {error}", is_of_request=True) from error
         if fits.start:
             message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
             notices.append(Notice("history_trimmed", message, "warning"))

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.errors import LimitExceededError, ModelError, UsageError
+from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError
 from callgate.events import Notice
 from callgate.gemini.caches import CachedPrefix, CacheManager, is_cache_lost
 from callgate.gemini.client import GeminiClient
@@ -120,6 +120,21 @@ class GeminiModel:
         """
         body = counting(self._bodies.body(request), self._name, self._client.surface.kind)
         return await self._client.count_tokens(self._name, body)
+
+    async def describe(self) -> JsonObject | None:
+        """The server's description of the model, with its limits; None if the server does not say.
+
+        Raises:
+            InvalidRequestError: there is no such model.
+        """
+        if self._client.surface.kind == "vertex":
+            return None
+        try:
+            return await self._client.resources().call("GET", self._client.surface.resource(self._name), attempts=1)
+        except (ModelError, UsageError) as error:
+            if isinstance(error, InvalidRequestError) and error.is_model_unknown:
+                raise
+            return None
 
     async def aclose(self) -> None:
         """Delete the cached contents, and close the connections of the running event loop."""

@@ -22,10 +22,12 @@ from callgate.models import (
     close_items,
     close_model,
     count_tokens,
+    describe,
     known_settings,
     origin_of,
     provider_of_model,
 )
+from callgate.types import JsonObject
 
 __all__ = ["in_mode"]
 
@@ -122,6 +124,10 @@ class ByAbility:
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The number of tokens of a request, if the model can count them."""
         return await count_tokens(self._native if self._has_tools else self._prompted, request)
+
+    async def describe(self) -> JsonObject | None:
+        """The description of the model by its server, if there is one."""
+        return await describe(self._native)
 
     async def aclose(self) -> None:
         """Let go of what the model holds open."""

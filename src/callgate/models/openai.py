@@ -122,6 +122,14 @@ class OpenAIModel:
                 message = f"The server refused the request, and is sent an adapted one: {error}"
                 yield Notice("adapted", message, "warning")
 
+    async def describe(self) -> JsonObject | None:
+        """The server's description of the model; None if the server does not say.
+
+        Raises:
+            InvalidRequestError: there is no such model.
+        """
+        return await self._client.describe(self._name)
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         await self._client.aclose()

@@ -21,7 +21,17 @@ from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.machine.facts import HOW_TO_CALL
-from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
+from callgate.models import (
+    AnsweredBy,
+    Item,
+    Model,
+    answering,
+    close_model,
+    count_tokens,
+    describe,
+    known_settings,
+    provider_of_model,
+)
 from callgate.prompted import (
     HOW_TO_WRITE,
     STOP_SEQUENCE,
@@ -118,6 +128,10 @@ class PromptedModel:
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The number of tokens of a request with its tools as text, if the inner model can count them."""
         return await count_tokens(self._inner, self._asked(request))
+
+    async def describe(self) -> JsonObject | None:
+        """The description of the inner model by its server, if there is one."""
+        return await describe(self._inner)
 
     async def aclose(self) -> None:
         """Let go of what the inner model holds open."""

@@ -11,8 +11,10 @@ import random
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import quote
 
-from callgate.errors import ConnectionLostError, UsageError
+from callgate import strict_json
+from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError, ModelError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import finish_reason_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
@@ -176,6 +178,28 @@ class OpenAIClient:
         caps: Any = props.get("chat_template_caps")
         found: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
         return found if isinstance(found, bool) else None
+
+    async def describe(self, model: str) -> JsonObject | None:
+        """The server's description of a model; None if it gives none.
+
+        Raises:
+            InvalidRequestError: it says that there is no such model.
+        """
+        url = f"{self.endpoint.base_url.rstrip('/')}/models/{quote(model, safe='/:')}"
+        try:
+            status, headers, data = await self._http.call("GET", url, headers={})
+            found: Any = strict_json.parse(data)
+        except (OSError, UsageError, ModelError, JsonError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        answer = cast("JsonObject", found)
+        if status == 404 and (told := error_in(answer)) is not None:
+            sent = Sent(model=model, tools=[], size_bytes=0)
+            error = failure_of_body(status, told, headers, now=0.0, sent=sent, quirks=self.quirks).error
+            if isinstance(error, InvalidRequestError) and error.is_model_unknown:
+                raise error
+        return answer if status == 200 else None
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; those in use are closed when they are released."""

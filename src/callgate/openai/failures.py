@@ -88,7 +88,8 @@ def failure_of_body(
         return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}; {hint}"))
     if code == 413 or _TOO_LONG.search(text):
         size = f"{sent.size_bytes:,} bytes"
-        return refusal(LimitExceededError(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
+        told = f"the request of {size} is too large for {sent.model!r} ({named}): {message}"
+        return refusal(LimitExceededError(told, is_of_request=True))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN and not _NEVER.search(message)):
         kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
@@ -137,7 +138,9 @@ def _invalid(
     if _NO_MODEL.search(text):
         hint = quirks.model_hint.format(model=sent.model)
         return InvalidRequestError(
-            f"there is no model {sent.model!r} at {quirks.title} ({named}): {message}; {hint}", status=named
+            f"there is no model {sent.model!r} at {quirks.title} ({named}): {message}; {hint}",
+            status=named,
+            is_model_unknown=True,
         )
     if code == 404:
         hint = "check the base URL, which for most servers ends with /v1"

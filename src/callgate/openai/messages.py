@@ -189,6 +189,11 @@ def _block(part: Part, *, refuse: bool) -> JsonObject:
         return block
     if refuse:
         kind = media.get("mime_type", "an unknown type")
+        if media.get("uri") and media_block(Blob(data="", mime_type=kind)) is not None:
+            raise UsageError(
+                f"media of type {kind!r} cannot be sent by its address ({media['uri'][:200]}) in a chat completion: send "
+                "its bytes; only images can be sent by a web address"
+            )
         raise UsageError(
             f"media of type {kind!r} cannot be sent in a chat completion: send an image, a PDF, a WAV or MP3 file, or text"
         )

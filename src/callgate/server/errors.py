@@ -49,7 +49,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.StoreError: (503, "store_unavailable"),
     errors.AuditError: (503, "audit_unavailable"),
     errors.BlockedError: (422, "prompt_blocked"),
-    errors.InvalidRequestError: (502, "model_refused"),
+    errors.InvalidRequestError: (400, "model_refused"),
     errors.AuthError: (502, "model_auth"),
     errors.RateLimitedError: (429, "model_rate_limited"),
     errors.ServerUnavailableError: (502, "model_unavailable"),
@@ -86,6 +86,10 @@ def problem_of(error: BaseException) -> Problem:
     """The error as a client sees it. Unexpected errors are described in the log only."""
     if isinstance(error, HttpError):
         return Problem(error.code, error.error, str(error), headers=error.headers)
+    if isinstance(error, errors.InvalidRequestError) and error.is_model_unknown:
+        return Problem(404, "model_not_found", str(error))
+    if isinstance(error, errors.LimitExceededError) and error.is_of_request:
+        return Problem(400, "context_length_exceeded", str(error))
     for kind in type(error).__mro__:
         if kind in STATUSES:
             code, word = STATUSES[kind]
@@ -103,7 +107,8 @@ def code_of(name: str) -> str:
 def _retry_after(error: BaseException, code: int) -> dict[str, str]:
     if isinstance(error, errors.RateLimitedError):
         return {"Retry-After": str(max(1, round(error.retry_after or BUSY_RETRY_S)))}
-    return {"Retry-After": str(BUSY_RETRY_S)} if code in (409, 503) else {}
+    is_passing = isinstance(error, errors.ModelError) and error.retryable and code >= 500
+    return {"Retry-After": str(BUSY_RETRY_S)} if is_passing or code in (409, 503) else {}
 
 
 class _JsonResponse(Response):
@@ -127,6 +132,8 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
 # In the words of other APIs, for their clients ----------------------------------------------------------------------------
 
 _INTERACTIONS = re.compile(r"/v1(?:beta)?/interactions(?:/|$)")
+_GOOGLE_PLACES = ("/v1beta/", "/v1alpha/", "/upload/v1")
+"""Beginnings of paths that only clients of Gemini ask for."""
 _GOOGLE_PATH = re.compile(r"/models/.+:[A-Za-z]+$")
 _GOOGLE_WORDS = {
     400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED",
@@ -154,7 +161,7 @@ def _openai(problem: Problem) -> JsonObject:
 def is_googles(scope: Scope) -> bool:
     """True if a request comes from a client of Gemini. It shares `/v1` with clients of OpenAI, but says who it is."""
     path = str(scope["path"])
-    if path.startswith("/v1beta/"):
+    if path.startswith(_GOOGLE_PLACES):
         return True
     named = any(name.startswith(b"x-goog-") for name, _ in scope["headers"])
     return path.startswith("/v1/") and (named or _GOOGLE_PATH.search(path) is not None)
@@ -210,10 +217,12 @@ def _shown(path: str) -> str:
 def _routing_problem(error: HTTPException, scope: Scope) -> Problem:
     """An error of the router: no such path, or no such method."""
     code, path = error.status_code, _shown(scope["path"])
+    if code == 405 and is_googles(scope) and _GOOGLE_PATH.search(str(scope["path"])):
+        code, error = 404, HTTPException(404)  # A verb after the name of a model that there is not.
     phrase = HTTPStatus(code).phrase
     what = {
         404: f"There is nothing at {path}; /docs lists what there is.",
-        405: f"{scope['method']} is not something that {path} can do.",
+        405: f"{path} does not answer {scope['method']} requests; /docs lists what there is.",
     }.get(code, error.detail)
     return Problem(code, phrase.lower().replace(" ", "_"), what, headers=error.headers)
 

@@ -57,7 +57,9 @@ class Providers:
                 provider, _, rest = model.partition(":")
                 model = rest or None
             else:
-                provider = self._default if self._default in self.known else provider_of(model)[0]
+                # A model of Gemini has no colon in its name, so that what stands before one is meant for a provider.
+                is_name = self._default in self.known and not (self._default == "gemini" and ":" in model)
+                provider = self._default if is_name else provider_of(model)[0]
         if provider not in self.known:
             raise UsageError(f"there is no provider {provider!r}; there are {', '.join(sorted(self.known))}")
         return provider, model

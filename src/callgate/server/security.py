@@ -73,15 +73,16 @@ SAFE_HEADERS = (
     ),
 )
 """Headers of every response that does not set them itself."""
-EXPOSED = b"X-Request-Id, Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
-PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
-    "Access-Control-Allow-Headers": (
-        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Goog-Api-Key, X-Goog-Api-Client, Callgate-Session, "
-        "Mcp-Session-Id, Mcp-Protocol-Version"
-    ),
-    "Access-Control-Max-Age": "600",
-}
+EXPOSED = (
+    b"X-Request-Id, Request-Id, Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Mcp-Protocol-Version, "
+    b"Retry-After, WWW-Authenticate"
+)
+PREFLIGHT = {"Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE", "Access-Control-Max-Age": "600"}
+ALLOWED_MAX = 100
+"""So many header names are allowed in one preflight; clients send fifteen or so."""
+ALLOWED = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Callgate-Session"
+"""The headers that a page may send if it does not say which."""
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 
 class Head:
@@ -165,7 +166,7 @@ class SecurityMiddleware:
             head = self._known_head(scope["method"], scope["path"], scheme, target_bytes, headers)
             answer.origin = head.origin
             if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
-                await _preflight(head.origin, answer.send)
+                await _preflight(head, head.origin, answer.send)
                 return
             await self._identify(head, scope)
             if not head.has_fit_body:
@@ -312,11 +313,12 @@ def _is_visit(head: Head) -> bool:
 
 
 def _given_tokens(head: Head) -> Iterable[str]:
-    """Tokens of a request: a bearer token, or the API key that Google's clients send."""
+    """Tokens of a request: a bearer token, or the API key that clients of Google and of Anthropic send."""
     scheme, _, token = (head.one(b"authorization") or "").partition(" ")
     if scheme.lower() == "bearer":
         yield token.strip()
     yield from head.all(b"x-goog-api-key")
+    yield from head.all(b"x-api-key")
 
 
 def _digest(token: str) -> bytes:
@@ -447,8 +449,19 @@ class _Answer:
         return headers
 
 
-async def _preflight(origin: str, send: Send) -> None:
-    headers = {"Access-Control-Allow-Origin": origin, "Vary": "Origin", **PREFLIGHT}
+def _allowed(head: Head) -> str:
+    """The headers that a page may send: all that it asks for.
+
+    The page was allowed by name, and a header opens nothing here that its token does not. Clients have headers of their own
+    (`x-stainless-os`, `mcp-method`), with every version others, so that a list of them would never be complete.
+    """
+    asked = [name.strip() for value in head.all(b"access-control-request-headers") for name in value.split(",")]
+    return ", ".join([name for name in asked if _NAME.fullmatch(name)][:ALLOWED_MAX]) or ALLOWED
+
+
+async def _preflight(head: Head, origin: str, send: Send) -> None:
+    headers = {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Headers": _allowed(head), **PREFLIGHT}
+    headers["Vary"] = "Origin, Access-Control-Request-Headers"
     pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 204, "headers": pairs})
     await send({"type": "http.response.body", "body": b""})

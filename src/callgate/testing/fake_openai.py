@@ -92,6 +92,12 @@ class FakeOpenAI(FakeServer):
         elif request.method == "GET" and request.path == _LIST:
             listed = [{"id": name, "object": "model", "created": 1, "owned_by": "fake"} for name in self.models or MODELS]
             await exchange.send_json({"object": "list", "data": listed})
+        elif request.method == "GET" and request.path.startswith(f"{_LIST}/"):
+            name = request.path.removeprefix(f"{_LIST}/")
+            if refusal := self._unknown(name):
+                await exchange.refuse(refusal)
+            else:
+                await exchange.send_json({"id": name, "object": "model", "created": 1, "owned_by": "fake"})
         elif request.method == "GET" and request.path == _PROPS and self.server == "llama.cpp":
             caps = {"supports_tools": self.has_tools, "supports_tool_calls": self.has_tools}
             await exchange.send_json({"chat_template_caps": caps})
@@ -113,9 +119,12 @@ class FakeOpenAI(FakeServer):
     def _lost(self, request: Request) -> ChatRefusal | None:
         if (request.method, request.path) != ("POST", _CHAT):
             return ChatRefusal(message=f"Invalid URL ({request.method} {request.path})", status=404)
-        if self.models is None or request.model in self.models:
+        return self._unknown(request.model)
+
+    def _unknown(self, model: str) -> ChatRefusal | None:
+        if self.models is None or model in self.models:
             return None
-        told = f"The model `{request.model}` does not exist or you do not have access to it."
+        told = f"The model `{model}` does not exist or you do not have access to it."
         return ChatRefusal(message=told, status=404, code="model_not_found")
 
     def _judged(self, request: Request) -> ChatRefusal | None:

@@ -163,7 +163,8 @@ def _schemas(case: Case) -> Iterator[Refusal]:
     for field, declaration in case.declarations:
         for key in ("parameters", "response"):
             if key in declaration:
-                yield from schema_refusals(declaration[key], f"{field}.{key}", case.surface, is_root=key == "parameters")
+                is_root = key == "parameters" and case.version >= (3, 0)  # Earlier models take an object without properties.
+                yield from schema_refusals(declaration[key], f"{field}.{key}", case.surface, is_root=is_root)
 
 
 def _json_schemas(case: Case) -> Iterator[Refusal]:
@@ -308,7 +309,8 @@ def _allowed_names(case: Case) -> Iterator[Refusal]:
 
 
 def _forced_without_functions(case: Case) -> Iterator[Refusal]:
-    if case.calling.get("mode") in ("ANY", "VALIDATED") and not case.declarations:
+    is_beside_others = case.version < (3, 6) and any(_BUILT_IN & tool.keys() for tool in case.tools)
+    if case.calling.get("mode") in ("ANY", "VALIDATED") and not case.declarations and not is_beside_others:
         yield Refusal("Function calling config is set without function_declarations.", "tool_config.function_calling_config")
 
 

@@ -154,11 +154,11 @@ def _part_data(case: Case) -> Iterator[Refusal]:
         if len(data) > 1:
             text = f"Invalid value at '{place}' (oneof), oneof field 'data' is already set. Cannot set '{data[1]}'"
             yield Refusal(text, place)
-        elif not data:
+        elif not data and not ("videoMetadata" in part and case.version < (3, 0)):
             problem = "required oneof field 'data' must have one initialized field"
             yield Refusal(f"* GenerateContentRequest.{place}.data: {problem}\n", place)
-        elif part.get("text") == "" and "thoughtSignature" not in part:
-            # The one legal empty text is the trailing part that carries a signature.
+        elif part.get("text") == "" and "thoughtSignature" not in part and case.version >= (3, 6):
+            # The one legal empty text is the trailing part that carries a signature. Earlier models take any.
             yield Refusal("Model input cannot be empty.", place)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from callgate import strict_json
 from callgate.content.build import text_part
@@ -69,10 +69,22 @@ def call_json(part: Part) -> JsonObject:
 class _Completion:
     """Fields that both forms share."""
 
-    def __init__(self, kind: str, model: str, run: str) -> None:
+    def __init__(self, kind: str, model: str, run: str, *, functions: bool) -> None:
+        self._functions = functions
+        """True if calls are told in the old form, which has a place for one."""
         self._head: JsonObject = {
             "id": f"chatcmpl-{run}", "object": kind, "created": int(time.time()), "model": model,
         }  # fmt: skip
+
+    def _reason(self, native: str, *, has_calls: bool) -> str:
+        reason = finish_reason(native, has_calls=has_calls)
+        return "function_call" if self._functions and reason == "tool_calls" else reason
+
+    def _calls(self, calls: Sequence[JsonObject]) -> JsonObject:
+        """The field of a message, or of a piece of it, that holds calls."""
+        if not calls:
+            return {}
+        return {"function_call": calls[0]["function"]} if self._functions else {"tool_calls": [*calls]}
 
 
 class WholeCompletion(_Completion):
@@ -82,8 +94,8 @@ class WholeCompletion(_Completion):
     streams = False
     ping = b""
 
-    def __init__(self, model: str, run: str) -> None:
-        super().__init__("chat.completion", model, run)
+    def __init__(self, model: str, run: str, *, functions: bool = False) -> None:
+        super().__init__("chat.completion", model, run, functions=functions)
         self._chunks: list[JsonObject] = []
 
     def feed(self, item: JsonObject) -> bytes:
@@ -100,14 +112,14 @@ class WholeCompletion(_Completion):
         said, thoughts = text_of(content), text_of(content, thoughts=True)
         message: JsonObject = {"role": "assistant", "content": said or (None if calls else ""), "refusal": None}
         message |= {"reasoning_content": thoughts} if thoughts else {}
-        message |= {"tool_calls": calls} if calls else {}
+        message |= self._calls(calls)
         reported = MetadataCollector()
         reported.feed(candidate)
         message |= message_fields(parts_of(content), reported.raw)
         native = finish_of(candidate)[0] or "STOP"
         choice = {
             "index": 0, "message": message, "logprobs": logprobs_of(reported.raw),
-            "finish_reason": finish_reason(native, has_calls=bool(calls)), "native_finish_reason": native,
+            "finish_reason": self._reason(native, has_calls=bool(calls)), "native_finish_reason": native,
         }  # fmt: skip
         usage = usage_json(usage_of(chunk) or Usage())
         return strict_json.dump({**self._head, "choices": [choice], "usage": usage})
@@ -124,12 +136,12 @@ class Pieces(_Completion):
     streams = True
     ping = b": ping\n\n"
 
-    def __init__(self, model: str, run: str, *, counts: bool) -> None:
-        super().__init__("chat.completion.chunk", model, run)
+    def __init__(self, model: str, run: str, *, counts: bool, functions: bool = False) -> None:
+        super().__init__("chat.completion.chunk", model, run, functions=functions)
         self._counts = counts
         self._has_begun = False
         self._has_failed = False
-        self._calls = 0
+        self._count = 0
         self._native = "STOP"
         self._usage: Usage | None = None
         self._texts: list[str] = []
@@ -149,7 +161,7 @@ class Pieces(_Completion):
         """How it ended, the tokens if they were asked for, and the last line."""
         if self._has_failed:
             return DONE
-        reason = finish_reason(self._native, has_calls=self._calls > 0)
+        reason = self._reason(self._native, has_calls=self._count > 0)
         said: list[Part] = [text_part("".join(self._texts))] if self._texts else []
         about = metadata_fields(said, self._reported.raw, self._steps)
         last = self._piece(about) if about else b""
@@ -165,8 +177,9 @@ class Pieces(_Completion):
 
     def _deltas(self, part: Part) -> Iterator[JsonObject]:
         if is_call(part):
-            yield {"tool_calls": [{"index": self._calls, **call_json(part)}]}
-            self._calls += 1
+            if not (self._functions and self._count):
+                yield self._calls([{"index": self._count, **call_json(part)}])
+            self._count += 1
         elif isinstance(part.get("text"), str) and part["text"]:
             if not is_thought(part):
                 self._texts.append(part["text"])

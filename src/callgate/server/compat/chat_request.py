@@ -62,7 +62,18 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
         native_mark=NATIVE_MARK,
         stream=bool(body.get("stream")),
         session=session,
+        is_silent=_is_silent(body["messages"][-1]),
     )
+
+
+def _is_silent(newest: JsonObject) -> bool:
+    """True if the newest message says nothing to the model that it could answer."""
+    if newest.get("role") in ("system", "developer"):
+        return True
+    content: Any = newest.get("content")
+    if newest.get("role") != "user" or isinstance(content, str):
+        return newest.get("role") == "user" and not content.strip()
+    return all(block.get("type") == "text" and not str(block.get("text") or "").strip() for block in objects_in(content))
 
 
 def _history(messages: Sequence[JsonObject]) -> tuple[list[Content], str | None]:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
+from callgate.content.read import parts_of, role_of
 from callgate.declaration import declare
 from callgate.errors import BlockedError
 from callgate.gemini.incoming import Incoming, blocked, read_request
@@ -19,17 +20,27 @@ from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
 from callgate.server.body import MESSAGES_MAX, off_loop, read_json
-from callgate.server.compat.prompts import CompatRequest, begin, gate_named, model_names, named_session, whole
+from callgate.server.compat.prompts import (
+    CompatRequest,
+    begin,
+    description_of,
+    gate_named,
+    model_names,
+    named_session,
+    whole,
+)
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
-from callgate.types import JsonObject
+from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = ["model", "models", "routes"]
 
+LIMITS = ("inputTokenLimit", "outputTokenLimit")
+PAGE_MAX = 1_000
 METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 CONTENT: JsonObject = {
     "type": "object",
@@ -113,20 +124,35 @@ def _counted_request(body: JsonObject) -> ModelRequest:
 
 
 async def models(service: Service, request: Request) -> Response:
-    """The models that can be asked for; `callgate` is whichever the service was started with."""
-    return json_response({"models": [_model(name) for name in model_names(service)]})
+    """The models that can be asked for, in pages; `callgate` is whichever the service was started with."""
+    size, start = (_number(request, name) for name in ("pageSize", "pageToken"))
+    names = model_names(service)
+    end = start + min(size or PAGE_MAX, PAGE_MAX)
+    listed: JsonObject = {"models": [_model(name) for name in names[start:end]]}
+    return json_response(listed | ({"nextPageToken": str(end)} if end < len(names) else {}))
+
+
+def _number(request: Request, name: str) -> int:
+    """A whole number of the query; 0 if it is not there."""
+    text = request.query_params.get(name) or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise HttpError(400, "invalid_request", f"{name}: {text[:40]!r} is not one that was given out")
+    return int(text)
 
 
 async def model(service: Service, request: Request) -> Response:
     """One model."""
     name = request.path_params["model"]
-    await gate_named(service, name)
-    return json_response(_model(name))
+    return json_response(_model(name, await description_of(service, name)))
 
 
-def _model(name: str) -> JsonObject:
+def _model(name: str, described: JsonObject | None = None) -> JsonObject:
+    """A model in Google's words; `described` is what its own server says of it."""
+    limits = {key: value for key, value in (described or {}).items() if key in LIMITS and isinstance(value, int)}
     methods = list(METHODS)
-    return {"name": f"models/{name}", "displayName": name, "version": "1", "supportedGenerationMethods": methods}
+    return {
+        "name": f"models/{name}", "displayName": name, "version": "1", "supportedGenerationMethods": methods, **limits,
+    }  # fmt: skip
 
 
 async def _answer(service: Service, request: Request, encoder: Encoder) -> Response:
@@ -152,7 +178,12 @@ def _compat_request(request: Request, incoming: Incoming, *, stream: bool) -> Co
         native_mark="safety",
         stream=stream,
         session=named_session(request),
+        is_silent=_is_silent(incoming.contents[-1]),
     )
+
+
+def _is_silent(newest: Content) -> bool:
+    return role_of(newest) == "user" and not any(str(part.get("text", "x")).strip() for part in parts_of(newest))
 
 
 async def _with_ids(chunks: AsyncGenerator[JsonObject], run: str) -> AsyncGenerator[JsonObject]:
@@ -241,6 +272,9 @@ _HEADERS: dict[str, JsonObject] = {"Callgate-Session": {"type": "string", "minLe
 _FAILS = (409, 410, 500, 502, 504)
 
 
+PAGES: dict[str, JsonObject] = {"pageSize": {"type": "integer"}, "pageToken": {"type": "string"}}
+
+
 def _operations(version: str) -> tuple[Operation, ...]:
     """Operations on models for Google's clients, under one version of the API."""
     place = f"/{version}/models/{{model:path}}"
@@ -266,7 +300,14 @@ OPERATIONS = (
     *_operations("v1beta"),
     *_operations("v1"),
     # At /v1 the clients of OpenAI ask for models as well: `openai.py` tells the two apart.
-    Operation("GET", "/v1beta/models", models, gives={200: {"type": "object", "required": ["models"]}}, problem=PROBLEM),
+    Operation(
+        "GET",
+        "/v1beta/models",
+        models,
+        query=PAGES,
+        gives={200: {"type": "object", "required": ["models"]}},
+        problem=PROBLEM,
+    ),
     Operation("GET", "/v1beta/models/{model:path}", model, gives={200: MODEL}, problem=PROBLEM),
 )
 

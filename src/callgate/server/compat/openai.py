@@ -13,7 +13,7 @@ from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat import gemini
 from callgate.server.compat.chat_answer import Pieces, WholeCompletion
 from callgate.server.compat.chat_request import compat_request_of
-from callgate.server.compat.prompts import begin, gate_named, model_names, named_session
+from callgate.server.compat.prompts import begin, description_of, model_names, named_session
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import is_googles, json_response
 from callgate.server.openapi import Operation, table
@@ -76,9 +76,10 @@ async def complete(service: Service, request: Request) -> Response:
     wanted = await off_loop(request, partial(compat_request_of, body, session=named_session(request)))
     begun = await begin(service, wanted, request)
     options = cast("dict[str, Any]", body.get("stream_options") or {})
-    encoder: Encoder = WholeCompletion(wanted.model, begun.id)
+    is_old = bool(body.get("functions")) and not body.get("tools")
+    encoder: Encoder = WholeCompletion(wanted.model, begun.id, functions=is_old)
     if wanted.stream:
-        encoder = Pieces(wanted.model, begun.id, counts=bool(options.get("include_usage")))
+        encoder = Pieces(wanted.model, begun.id, counts=bool(options.get("include_usage")), functions=is_old)
     return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
 
 
@@ -97,7 +98,7 @@ async def model(service: Service, request: Request) -> Response:
     if is_googles(request.scope):
         return await gemini.model(service, request)
     name = request.path_params["model"]
-    await gate_named(service, name)
+    await description_of(service, name)
     return json_response(_model(service, name))
 
 

@@ -13,7 +13,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from callgate.content.build import media_part, say, text_part, thought_part, wit
 from callgate.content.collect import Collector
 from callgate.content.metadata import candidate_fields, step_part
 from callgate.content.normalize import sendable_part
+from callgate.content.prompt import user_content
 from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of
 from callgate.content.tool_names import resolve_name
 from callgate.declaration import Declaration, declare
@@ -29,7 +30,7 @@ from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerStepReported, TextDelta, ThoughtDelta, TurnEnded
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
-from callgate.models import ModelRequest, answering, known_settings
+from callgate.models import ModelRequest, answering, describe, known_settings
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, guard_of
 from callgate.server.body import off_loop
@@ -50,6 +51,7 @@ __all__ = [
     "CompatRequest",
     "StartedReply",
     "begin",
+    "description_of",
     "gate_named",
     "model_names",
     "named_session",
@@ -64,6 +66,8 @@ USUAL = "callgate"
 """The name by which the service's own model can always be asked for."""
 SESSION = "Callgate-Session"
 LEFT_OUT = "Callgate-Left-Out"
+SILENCE = "(The user's message is empty.)"
+"""Stands for a message without a word: no model can be sent nothing."""
 ARGS_CHARS = 300
 LEFT_OUT_MAX = 20
 _SESSION = re.compile(r"[ -.0-~]{1,200}")
@@ -94,6 +98,8 @@ class CompatRequest:
     session: str | None = None
     detached: bool = False
     """True if its run goes on without anybody who follows it."""
+    is_silent: bool = False
+    """True if the newest message is the user's, or an instruction, and says nothing."""
 
     @property
     def is_passed_on(self) -> bool:
@@ -118,6 +124,8 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         UsageError: the request cannot be used.
     """
     gate = await gate_named(service, wanted.model)
+    if wanted.is_silent:
+        wanted = replace(wanted, contents=_with_prompt(wanted.contents))
     settings, left_out = _fitted(wanted, gate)
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
@@ -128,6 +136,16 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
     run = await _started(service, wanted, settings, incoming)
     return StartedReply(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
+
+
+def _with_prompt(contents: Sequence[Content]) -> list[Content]:
+    """The contents with a newest one that can be answered: instructions alone ask for something, too."""
+    said = [*contents]
+    if said and starts_exchange(said[-1]):
+        if any(str(part.get("text", "media")).strip() for part in parts_of(said[-1])):
+            return said
+        said.pop()
+    return [*said, user_content(SILENCE)]
 
 
 def named_session(request: Request) -> str | None:
@@ -160,6 +178,19 @@ async def gate_named(service: Service, model: str) -> Gate:
     try:
         return await service.gate_for(None, own_name(service, model), None)
     except UsageError as error:
+        raise HttpError(404, "model_not_found", str(error)) from error
+
+
+async def description_of(service: Service, model: str) -> JsonObject:
+    """The description of a model by its server, as far as there is one.
+
+    Raises:
+        HttpError: there is no such model.
+    """
+    gate = await gate_named(service, model)
+    try:
+        return await describe(gate.model) or {}
+    except InvalidRequestError as error:
         raise HttpError(404, "model_not_found", str(error)) from error
 
 
@@ -328,9 +359,8 @@ async def _passed(
         service.model_trouble = None
     except BaseException as error:
         budget.failed(error)
-        if isinstance(error, InvalidRequestError):
-            raise HttpError(400, "model_refused", str(error)) from error
-        if isinstance(error, ModelError):
+        # One that is refused says nothing about the model.
+        if isinstance(error, ModelError) and not isinstance(error, InvalidRequestError):
             service.model_trouble = str(error)
         raise
     finally:
