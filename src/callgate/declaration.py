@@ -315,6 +315,11 @@ def _free_alias(alias: str, name: str, taken: set[str]) -> str:
     return free
 
 
+def is_legal_name(name: str) -> bool:
+    """True if a model can be given this name of a tool as it is."""
+    return _LEGAL.fullmatch(name) is not None
+
+
 def _legal(name: str) -> str:
     if _LEGAL.fullmatch(name):
         return name

@@ -99,6 +99,8 @@ class ToolDefinition:
     """Names of what the tool reads or changes, such as `orders`. Empty if unknown: then it may be anything."""
     alias_of: str | None = None
     """The tool's own name on its server, where `name` is an alias that tells it from another server's tool."""
+    other_names: tuple[str, ...] = ()
+    """Further names that rules, hooks and limits know the tool by: chosen by the program, never by a server."""
 
     @property
     def own_name(self) -> str:

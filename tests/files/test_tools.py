@@ -23,6 +23,7 @@ def test_the_tools_are_declared_without_loss_and_with_the_right_hints(files: Fil
     assert [(d.name, d.kind, d.read_only, d.idempotent, d.ordered) for d in definitions] == [
         ("list_files", "file", True, False, False),
         ("read_file", "file", True, False, False),
+        ("read_files", "file", True, False, False),
         ("write_file", "file", False, False, True),
         ("edit_file", "file", False, False, True),
         ("search_files", "file", True, False, False),

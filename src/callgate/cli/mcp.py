@@ -29,6 +29,7 @@ __all__ = ["OWN_TOOLS", "mcp"]
 OWN_TOOLS = (
     "list_files",
     "read_file",
+    "read_files",
     "write_file",
     "edit_file",
     "search_files",

@@ -11,6 +11,8 @@ from callgate.types import ToolDefinition
 
 __all__ = ["DEFINITIONS"]
 
+PATHS_MAX = 50
+"""Files of one `read_files`."""
 _PATH = {"type": "string", "description": "Path below the root, such as 'src/main.py'."}
 
 
@@ -21,7 +23,10 @@ def _optional(kind: str, description: str) -> dict[str, Any]:
 def _definition(name: str, description: str, properties: dict[str, Any], *, writes: bool = False) -> ToolDefinition:
     required = [key for key, schema in properties.items() if "default" not in schema]
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return ToolDefinition(name=name, description=description, input_schema=schema, kind="file", read_only=not writes)
+    others = ("read_file",) if name == "read_files" else ()  # What is true of reading one file is true of several.
+    return ToolDefinition(
+        name=name, description=description, input_schema=schema, kind="file", read_only=not writes, other_names=others
+    )
 
 
 DEFINITIONS: dict[str, ToolDefinition] = {
@@ -46,6 +51,19 @@ DEFINITIONS: dict[str, ToolDefinition] = {
                 "path": _PATH,
                 "start_line": _optional("integer", "First line, counted from 1; negative counts from the end."),
                 "end_line": _optional("integer", "Last line, included; negative counts from the end."),
+            },
+        ),
+        _definition(
+            "read_files",
+            "Reads several text files at once: one part per file, with its text or the reason why it could not be read.",
+            {
+                "paths": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                    "maxItems": PATHS_MAX,
+                    "description": "Paths below the root, such as ['src/main.py', 'README.md'].",
+                },
             },
         ),
         _definition(

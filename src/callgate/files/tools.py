@@ -23,7 +23,7 @@ from callgate.files.contents import Contents
 from callgate.files.definitions import DEFINITIONS
 from callgate.files.globs import glob_of
 from callgate.files.paths import Names, shown
-from callgate.files.reader import Wanted, read_text
+from callgate.files.reader import ReadText, Wanted, read_text
 from callgate.files.root import Root
 from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
@@ -134,10 +134,8 @@ class FileTools:
         """Run one tool here and now. Whatever goes wrong becomes a sentence."""
         try:
             value, notes = self._deeds[name](self, args, context, page_chars)
-        except ToolError as error:
-            return _failed(name, context, str(error))
-        except OSError as error:
-            return _failed(name, context, f"It could not be done: {error.strerror or type(error).__name__}.")
+        except (ToolError, OSError) as error:
+            return _failed(name, context, _error_text(error))
         except (CallgateError, ValueError, MemoryError, RecursionError) as error:
             logger.exception("tool %r failed", name)
             return _failed(name, context, error_sentence(error))
@@ -181,12 +179,40 @@ class FileTools:
     def _read_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, Sequence[str]]:
         names = self._root.names(args["path"])
         wanted = Wanted(start=args.get("start_line"), end=args.get("end_line"), chars_max=page_chars)
+        read = self._read(names, wanted, self._bounds, context)
+        return read.text, read.notes
+
+    def _read_files(
+        self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Each file gets its share of what may be given, and of what those before it left over."""
+        paths = list(dict.fromkeys(args["paths"]))
+        parts = list[dict[str, Any]]()
+        chars, size = page_chars, self._bounds.read_bytes
+        for left, path in zip(range(len(paths), 0, -1), paths, strict=True):
+            if context.is_cancelled():
+                raise ToolError("The call was given up while it read the files.")
+            bounds = dataclasses.replace(self._bounds, read_bytes=max(size // left, 1))
+            wanted = Wanted(start=None, end=None, chars_max=None if chars is None else max(chars // left, 1))
+            try:
+                read = self._read(self._root.names(path), wanted, bounds, context)
+            except (ToolError, OSError) as error:
+                parts.append({"path": path, "error": _error_text(error)})
+                continue
+            size -= len(read.text.encode(errors="replace"))
+            chars = None if chars is None else chars - len(read.text)
+            parts.append({"path": path, "text": read.text} | ({"notes": [*read.notes]} if read.notes else {}))
+        if all("error" in part for part in parts):
+            raise ToolError(" ".join(part["error"] for part in parts))
+        failed = sum("error" in part for part in parts)
+        return parts, [f"{failed} of {len(parts)} files could not be read."] if failed else []
+
+    def _read(self, names: Names, wanted: Wanted, bounds: Bounds, context: ToolContext) -> ReadText:
         descriptor, _ = self._root.open_file(names)
         try:
-            read = read_text(names.text, descriptor, wanted, self._bounds, context.is_cancelled)
+            return read_text(names.text, descriptor, wanted, bounds, context.is_cancelled)
         finally:
             let_go(descriptor)
-        return read.text, read.notes
 
     def _write_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, list[str]]:
         names = self._root.names(args["path"])
@@ -230,6 +256,7 @@ class FileTools:
     _deeds: Mapping[str, Callable[..., tuple[Any, Sequence[str]]]] = {
         "list_files": _list_files,
         "read_file": _read_file,
+        "read_files": _read_files,
         "write_file": _write_file,
         "edit_file": _edit_file,
         "search_files": _search_files,
@@ -367,6 +394,13 @@ def _confirmation(names: Names, written: Written, *, append: bool) -> str:
 
 def _undo_note(written: Written) -> str:
     return f"Can be undone: change {written.change.id}."
+
+
+def _error_text(error: ToolError | OSError) -> str:
+    """The sentence of an error that a call can meet."""
+    if isinstance(error, ToolError):
+        return str(error)
+    return f"It could not be done: {error.strerror or type(error).__name__}."
 
 
 def _failed(name: str, context: ToolContext, error: str) -> ToolResult:

@@ -222,6 +222,8 @@ def _told(
         "server": definition.server, "kind": definition.kind, "read_only": definition.read_only, "args": dict(args),
         "cwd": os.getcwd(),
     }  # fmt: skip
+    if definition.alias_of is not None:
+        told["alias"] = definition.name
     if result is not None:
         told["result"] = {
             "status": result.status, "value": result.value, "error": result.error, "duration_s": result.duration_s,

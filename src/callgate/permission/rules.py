@@ -110,7 +110,7 @@ class Rule:
     def missing(self, definition: ToolDefinition) -> list[str]:
         """The arguments that the rule is about and that the tool does not have."""
         names = _argument_names(definition)
-        return [] if names is None else [name for name, _ in self._args if name not in names]
+        return [] if names is None else [name for name, _ in self._args if _declared_as(definition, name) not in names]
 
     @property
     def sentence(self) -> str:
@@ -123,8 +123,9 @@ class Rule:
         return f"{self.verdict} {about}" + (f" where {' and '.join(conditions)}" if conditions else "")
 
     def _argument_fits(self, definition: ToolDefinition, args: Mapping[str, Any], name: str, test: Glob | Regex) -> bool:
-        value: Any = args.get(name, _default_of(definition, name))
-        if name not in args and value is None:
+        declared = _declared_as(definition, name)
+        value: Any = args.get(declared, _default_of(definition, declared))
+        if declared not in args and value is None:
             # Nothing can be said of an argument that the tool does not have.
             return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
         words = [text_of(item) for _, item in leaves(value, name)]
@@ -180,6 +181,13 @@ def _argument_names(definition: ToolDefinition) -> Mapping[str, Any] | None:
         key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if")
     )
     return cast("Mapping[str, Any]", names) if isinstance(names, Mapping) and not is_open else None
+
+
+def _declared_as(definition: ToolDefinition, name: str) -> str:
+    """The name of an argument in this tool: `path` of the tool that it stands for may be one of several `paths` here."""
+    several = f"{name}s"
+    names: Any = definition.input_schema.get("properties") or {} if definition.other_names else {}
+    return several if name not in names and several in names else name
 
 
 def _default_of(definition: ToolDefinition, name: str) -> Any:

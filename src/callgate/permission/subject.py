@@ -67,9 +67,10 @@ class Subject:
         if self.tool == "*":
             return True
         glob = _glob(self.tool)
+        names = (definition.own_name, *definition.other_names)
         if not wide:
-            return glob.narrow(definition.own_name)
-        return glob.wide(definition.own_name) or glob.wide(definition.name)
+            return any(map(glob.narrow, names))
+        return any(map(glob.wide, (*names, definition.name)))
 
     def _is_of(self, server: str | None, *, wide: bool) -> bool:
         assert self.server is not None

@@ -43,6 +43,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     audit: AuditLog | str | PathLike[str] | None,
     cache: CacheLike,
     tools_shown: int | None,
+    tool_aliases: Mapping[str, str] | None,
     prices: PricesLike,
     compaction: Literal["summary", "trim"],
     durable: Durability,
@@ -60,7 +61,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
     functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
     limits, policy = limits or Limits(), policy or Policy()
-    executor = Executor(functions, limits=limits)
+    executor = Executor(functions, limits=limits, aliases=tool_aliases)
     if tools_shown is not None:
         allowed = policy.may_declare
         executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))

@@ -56,7 +56,8 @@ class Gate(RunMethods):
 
     Tools are functions, toolsets, and the names of tools that run at Google (`"google_search"`, or `{"codeExecution":
     {}}` with a configuration). With more tools than a model can handle, `tools_shown=20` declares the first twenty and a
-    tool `find_tools`, with which the model finds and loads the others.
+    tool `find_tools`, with which the model finds and loads the others. `tool_aliases={"@git/status": "git_status"}` declares
+    a tool under another name; rules, hooks and the audit log know it by both.
 
     The model is a name, a model object, or a list of these as a fallback chain: if the first cannot be reached, the next
     takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `api` is the API by which
@@ -88,6 +89,7 @@ class Gate(RunMethods):
         audit: AuditLog | str | PathLike[str] | None = None,
         cache: CacheLike = None,
         tools_shown: int | None = None,
+        tool_aliases: Mapping[str, str] | None = None,
         prices: Mapping[str, Price | None] | PriceTable | None = None,
         compaction: Literal["summary", "trim"] = "summary",
         durable: Durability = "effects",
@@ -97,8 +99,8 @@ class Gate(RunMethods):
 
         self._config = build_config(
             model, tools, system=system, mode=mode, api=api, settings=settings, limits=limits, policy=policy,
-            approve=approve, store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
-            compaction=compaction, durable=durable,
+            approve=approve, store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown,
+            tool_aliases=tool_aliases, prices=prices, compaction=compaction, durable=durable,
         )  # fmt: skip
         self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model

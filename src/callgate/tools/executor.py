@@ -20,7 +20,16 @@ from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
 from callgate.tools.functions import adapt_tools, runnables_of
 from callgate.tools.precheck import preview_of, problems_of
-from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset, is_live_toolset, is_runnable, is_toolset
+from callgate.tools.toolsets import (
+    LiveTools,
+    LiveToolset,
+    Runnable,
+    ToolAliases,
+    Toolset,
+    is_live_toolset,
+    is_runnable,
+    is_toolset,
+)
 from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["Executor", "Runnable", "Toolset"]
@@ -37,8 +46,17 @@ class Executor:
     ```
     """
 
-    def __init__(self, tools: Iterable[object] = (), *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[object] = (),
+        *,
+        limits: Limits | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self.limits = limits or Limits()
+        self._aliases = ToolAliases(aliases or {})
+        self._own_names: dict[str, str] = {}
+        """Own name of a tool that has an alias -> the alias."""
         self._own: dict[str, Runnable] = {}
         self._live = LiveTools()
         self._is_live = False
@@ -52,6 +70,8 @@ class Executor:
         self.toolsets: list[Toolset] = []
         """The origins of tools, functions of the program excepted."""
         self.register(*tools)
+        if self._aliases.unused and not self._live:
+            raise UsageError(self._alias_complaints()[0])
 
     def register(self, *tools: object) -> None:
         """Add functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
@@ -82,6 +102,7 @@ class Executor:
             ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
         """
         other = Executor(limits=self.limits)
+        other._aliases = ToolAliases(self._aliases.names)
         other._own, other._ever = dict(self._own), dict(self._ever)
         other.toolsets = [*self.toolsets]
         for toolset in self._live.toolsets:
@@ -91,7 +112,7 @@ class Executor:
 
     def replace(self, tool: Runnable) -> None:
         """Put a tool in the place of the one of the same name."""
-        self._own[tool.definition.name] = tool
+        self._own[tool.definition.own_name] = tool
         self._take_in(self._own | self._live.runnables(self._own))
 
     @property
@@ -114,6 +135,12 @@ class Executor:
 
     def _take_in(self, tools: dict[str, Runnable]) -> None:
         known = self._tools
+        tools = self._aliases.renamed(tools)
+        self._own_names = {
+            tool.definition.own_name: name
+            for name, tool in tools.items()
+            if name in tool.definition.other_names and tool.definition.own_name not in tools
+        }
         self._names = declared_names([tool.definition for tool in tools.values()])
         kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
         self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
@@ -147,7 +174,14 @@ class Executor:
 
     def complaints(self) -> list[str]:
         """Return warnings about the origins of tools."""
-        return self._live.complaints()
+        return [*self._live.complaints(), *self._alias_complaints()]
+
+    def _alias_complaints(self) -> list[str]:
+        return [
+            f"the alias {self._aliases.names[tool]!r} of tool_aliases is not used: "
+            + (f"{tool!r} is no tool here" if self._aliases.names[tool] not in self._tools else "another tool has this name")
+            for tool in self._aliases.unused
+        ]
 
     @property
     def definitions(self) -> list[ToolDefinition]:
@@ -176,7 +210,7 @@ class Executor:
         """Find the tool and check the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
         if call.problem is not None:
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
-        name = call.name if call.name in self._tools else resolve_name(call.wire_name or call.name, self._names)
+        name = call.name if call.name in self._tools else self._resolved(call.wire_name or call.name)
         if name is None:
             problem = unknown_name_sentence(call.wire_name or call.name, self._tools)
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
@@ -197,6 +231,10 @@ class Executor:
             coercions=tuple(checked.coercions),
             digest=self._digests[name],
         )
+
+    def _resolved(self, written: str) -> str | None:
+        """The tool that a model means: by its declared name, or by the own name of one that has an alias."""
+        return resolve_name(written, self._names) or resolve_name(written, self._own_names)
 
     async def preview(self, call: FunctionCall) -> str | None:
         """Return the preview of a checked call, if its tool has one: a `preview(args)` of a runnable. Never raises."""
@@ -236,7 +274,7 @@ class Executor:
 
     def is_ordered(self, call: FunctionCall) -> bool:
         """True if calls of the tool run one after another, in call order."""
-        name = resolve_name(call.name, self._names) or call.name
+        name = self._resolved(call.name) or call.name
         return name in self._tools and self.definition(name).ordered
 
     @staticmethod

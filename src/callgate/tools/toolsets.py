@@ -1,6 +1,7 @@
-"""Live tools: toolsets that must be started, and may change while a conversation is in progress.
+"""Live tools: toolsets that must be started, and may change while a conversation is in progress; and aliases of tools.
 
-Takes toolsets, returns runnable tools with unique names. Knows nothing of what a toolset connects to.
+Takes toolsets, returns runnable tools with unique names. A tool keeps its own name in rules, hooks and the audit log.
+Knows nothing of what a toolset connects to.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 from callgate.content.tool_names import RESERVED
+from callgate.declaration import is_legal_name
+from callgate.errors import UsageError
 from callgate.types import ToolContext, ToolDefinition
 
-__all__ = ["LiveTools", "LiveToolset", "Runnable", "Toolset", "is_live_toolset", "is_runnable", "is_toolset"]
+__all__ = ["LiveTools", "LiveToolset", "Runnable", "ToolAliases", "Toolset", "is_live_toolset", "is_runnable", "is_toolset"]
 
 
 @runtime_checkable
@@ -136,16 +139,72 @@ class LiveTools:
 
 
 class _Renamed:
-    """A tool under another name. Its server knows the original one."""
+    """A tool under another name. Its server, or the program, knows the original one."""
 
-    def __init__(self, tool: Runnable, name: str) -> None:
-        self.definition = replace(tool.definition, name=name, alias_of=tool.definition.own_name)
-        self._tool = tool
+    def __init__(self, tool: Runnable, name: str, *, is_chosen: bool = False) -> None:
+        """Rename a tool; rules may allow it by a name that the program has chosen, and by no other."""
+        own = tool.definition
+        others = (*own.other_names, name) if is_chosen else own.other_names
+        self.definition = replace(own, name=name, alias_of=own.own_name, other_names=others)
+        self.tool = tool
+
+    def __getattr__(self, name: str) -> Any:
+        """Delegate what only some tools have, such as `preview`."""
+        return getattr(self.tool, name)
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Delegate to the tool."""
-        return self._tool.problems(args)
+        return self.tool.problems(args)
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Run the tool."""
-        return await self._tool.run(args, context)
+        return await self.tool.run(args, context)
+
+
+@dataclass(slots=True)
+class ToolAliases:
+    """Tool, as `name` or `@server/name` -> the name under which it is declared."""
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    _renamed: dict[str, _Renamed] = field(init=False, default_factory=dict[str, _Renamed])
+    unused: tuple[str, ...] = field(init=False, default=())
+    """Tools that have an alias and are not there, or whose alias is the name of another tool."""
+
+    def __post_init__(self) -> None:
+        given: Any = self.names
+        if not isinstance(given, Mapping):
+            raise UsageError(f"tool_aliases={given!r:.80}: use a table of a tool and its alias")
+        for tool, alias in cast("Mapping[Any, Any]", given).items():
+            if not isinstance(tool, str) or not tool:
+                raise UsageError(f"tool_aliases has the tool {tool!r}: use its name, or '@server/name'")
+            if not isinstance(alias, str) or not is_legal_name(alias) or alias in RESERVED:
+                raise UsageError(
+                    f"tool_aliases has the alias {alias!r} for {tool!r}: use letters, digits and underscores, at most "
+                    f"64, and none of {', '.join(sorted(RESERVED))}"
+                )
+        if len(set(self.names.values())) != len(self.names):
+            raise UsageError("tool_aliases has one alias for two tools: give each one its own")
+
+    def renamed(self, tools: Mapping[str, Runnable]) -> dict[str, Runnable]:
+        """Return the tools under the names that they are declared by, in the same order."""
+        if not self.names:
+            return dict(tools)
+        wanted = {name: alias for name, tool in tools.items() if (alias := self._alias_of(tool.definition)) is not None}
+        kept = tools.keys() - wanted.keys()
+        chosen = {name: alias for name, alias in wanted.items() if alias not in kept}
+        self.unused = tuple(tool for tool, alias in self.names.items() if alias not in {chosen[name] for name in chosen})
+        return {chosen.get(name, name): self._tool(tool, chosen.get(name)) for name, tool in tools.items()}
+
+    def _alias_of(self, definition: ToolDefinition) -> str | None:
+        if definition.server is not None:
+            alias = self.names.get(f"@{definition.server}/{definition.own_name}")
+            return alias or self.names.get(definition.name)
+        return self.names.get(definition.own_name) or self.names.get(f"@builtin/{definition.own_name}")
+
+    def _tool(self, tool: Runnable, alias: str | None) -> Runnable:
+        if alias is None:
+            return tool
+        known = self._renamed.get(alias)
+        if known is None or known.tool is not tool:
+            known = self._renamed[alias] = _Renamed(tool, alias, is_chosen=True)
+        return known
