@@ -12,6 +12,7 @@ from callgate.mcp import content
 from callgate.mcp.content import value_of
 
 PNG = {"type": "image", "mimeType": "image/png", "data": "aWNvbg=="}
+WORDS = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "words"}}
 LINK = {"type": "resource_link", "uri": "file:///a.txt", "name": "a"}
 
 
@@ -27,7 +28,8 @@ def said(text: str) -> dict[str, Any]:
         ({"content": [said("a"), said("b")]}, ["a", "b"]),
         ({"content": [said("a dot"), PNG]}, ["a dot", Media(data=b"icon", mime_type="image/png")]),
         ({"content": [{**PNG, "type": "audio", "mimeType": "audio/wav"}]}, Media(data=b"icon", mime_type="audio/wav")),
-        ({"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "words"}}]}, "words"),
+        ({"content": [WORDS]}, WORDS),
+        ({"content": [said("a"), WORDS, LINK]}, ["a", WORDS, LINK]),
         (
             {
                 "content": [

@@ -82,6 +82,26 @@ def test_a_time_may_name_its_unit(tmp_path: Path, written_as: Any, timeout_s: fl
 
 
 @pytest.mark.parametrize(
+    ("row", "start_s"),
+    [
+        ({}, 10.0),
+        ({"startTimeout": 90000}, 90.0),
+        ({"startTimeout": "2m"}, 120.0),
+        ({"startup_timeout_sec": 45}, 45.0),
+        ({"startup_timeout_ms": 4500}, 4.5),
+        ({"start_s": 200}, 200.0),
+        ({"start_s": "200s"}, 200.0),
+        ({"timeout": 30000}, 30.0),
+        ({"timeout": 600000}, 60.0),
+        ({"timeout": 1000}, 10.0),
+    ],
+)
+def test_a_file_says_how_long_a_server_may_take_to_start(tmp_path: Path, row: Any, start_s: float):
+    read = read_servers(written(tmp_path, box={"command": "x", **row}), ENV)
+    assert ([server.start_s for server in read.servers], read.warnings) == ([start_s], [])
+
+
+@pytest.mark.parametrize(
     ("row", "sentence"),
     [
         ({"command": "x", "autoApprove": []}, "MCP server 'box': the key 'autoApprove' is not known and was ignored."),

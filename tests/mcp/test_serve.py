@@ -15,13 +15,26 @@ from typing import Any, Literal
 import pytest
 from mcp_types import ElicitResult, ToolListChangedNotification
 
-from callgate import FileTools, Limits, Media, Policy, ToolContext, ToolError, ToolNotDeclarableError, tool
+from callgate import (
+    FileTools,
+    Gate,
+    Limits,
+    McpServer,
+    Media,
+    Policy,
+    ScriptedModel,
+    ToolContext,
+    ToolError,
+    ToolNotDeclarableError,
+    tool,
+)
 from callgate.calls import dispatcher as desks
 from callgate.mcp import serialization, serve
 from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog, Hook, Rate, RateLimits
+from callgate.testing import call
 from callgate.types import ToolDefinition
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
 
 ERAS = ("auto", "legacy")
 era = pytest.mark.parametrize("mode", ERAS)
@@ -213,6 +226,34 @@ def test_failures_are_told_without_traceback_and_media_come_as_what_they_are(mod
     assert (sound.content[0].type, sound.content[0].mime_type) == ("audio", "audio/wav")
     assert pdf.content[0].resource.mime_type == "application/pdf"
     assert [block.type for block in table.content] == ["text", "resource"]
+
+
+def test_content_of_another_server_passes_through_with_its_kind_address_and_order():
+    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")])
+    direct = Client(StdioServerParameters(command=sys.executable, args=[str(Path(__file__).parent / "content_server.py")]))
+    calls = [*(("show", {"kind": kind}) for kind in ("text", "blob", "mixed", "texts", "link")), ("measured", {})]
+
+    async def story() -> tuple[list[Any], list[Any]]:
+        async with direct as it:
+            sent = [await it.call_tool(*call) for call in calls]
+        async with client(ToolServer.of([other], policy=Policy(default="allow")), "auto") as it:
+            return sent, [await it.call_tool(*call) for call in calls]
+
+    sent, served = run(story())
+    for before, after in zip(sent[:-1], served[:-1], strict=True):
+        assert (after.is_error, after.content) == (before.is_error, before.content)
+    assert served[-1].structured_content == {"height": 7}
+    assert "about seven" in texts(served[-1])
+
+
+def test_a_model_learns_the_address_of_an_embedded_text():
+    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")])
+    gate = Gate(ScriptedModel([call("show", kind="text"), "Done."]), [other], policy=Policy(default="allow"))
+    (made,) = run(gate.run("Go.")).calls
+    assert made.result.value == {
+        "type": "resource",
+        "resource": {"uri": "test://words", "mimeType": "text/markdown", "text": "# Words"},
+    }
 
 
 def test_a_result_that_is_not_what_the_tool_says_is_an_error_that_shows_it():

@@ -443,6 +443,48 @@ def test_a_long_result_arrives_whole():
     assert run(story()) == "y" * 1_500_000
 
 
+def test_a_server_that_is_still_starting_is_reported_with_what_it_said_on_stderr(tmp_path: Path):
+    heard = tmp_path / "heard"
+    script = (
+        "import pathlib, sys\n"
+        "print('compiling, please wait', file=sys.stderr, flush=True)\n"
+        f"pathlib.Path({str(heard)!r}).touch()\n"
+        "sys.stdin.buffer.read()\n"
+    )
+    slow = McpServer("slow", command=[sys.executable, "-c", script], start_s=0.01)
+
+    async def story() -> str | None:
+        await slow.start(slow)
+        while not heard.exists() or slow.problem == "it is still starting":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # clock: until the process has spoken
+        problem = slow.problem
+        await slow.aclose(slow)
+        return problem
+
+    assert run(story()) == "it is still starting; its last words on stderr: compiling, please wait"
+
+
+def test_a_child_sees_certificates_and_proxies_but_no_keys(monkeypatch: pytest.MonkeyPatch):
+    given = {
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "NODE_EXTRA_CA_CERTS": "/etc/ca.pem",
+        "REQUESTS_CA_BUNDLE": "/etc/ca.pem",
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "no_proxy": "localhost",
+        "http_proxy": "http://me:secret@proxy.example:3128",
+        "GEMINI_API_KEY": "k",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    seen = child.child_environment({"MINE": "1"})
+    assert {name: seen.get(name) for name in [*given, "MINE"]} == {
+        **given,
+        "http_proxy": None,
+        "GEMINI_API_KEY": None,
+        "MINE": "1",
+    }
+
+
 def test_a_server_that_does_not_start_costs_its_tools_and_nothing_else():
     model = ScriptedModel([call("echo", a=1), "Done."])
     bad = [
@@ -493,7 +535,7 @@ def test_a_server_that_never_answers_is_given_up_and_tried_again(monkeypatch: py
         await box.aclose(story)
         return found
 
-    assert run(story()) == ["The MCP server 'mute' is not available: it did not answer within 0.2 s."]
+    assert run(story()) == ["The MCP server 'mute' is not available: it did not answer within 0.2 s"]
 
 
 def test_a_server_that_says_nothing_to_the_newest_hello_is_greeted_in_the_older_way(monkeypatch: pytest.MonkeyPatch):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["doctor", "examined"]
 
 REACH_S = 10.0
+START_S = 60.0
+"""The time-out for the start of a server, which may have to be installed first."""
 WORDS_MAX = 300
 
 _MARKS: Mapping[Level, str] = {"ok": "+", "note": "-", "warning": "!", "broken": "x"}
@@ -163,6 +165,7 @@ async def _server_findings(patient: DiagnosticContext) -> list[Finding]:
 
 
 async def _status_of(server: McpServer) -> ServerStatus:
+    server.start_s = max(server.start_s, START_S)
     await server.start(server)
     status = server.status()
     await server.aclose(server)

@@ -77,9 +77,17 @@ def list_servers(file: str | None, output: str) -> None:
 @mcp.command("test")
 @click.argument("file", required=False)
 @click.argument("name", required=False)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each server to start, if its entry does not give it longer.",
+)
 @_OUTPUT
 @click.pass_context
-def test_servers(ctx: click.Context, file: str | None, name: str | None, output: str) -> None:
+def test_servers(ctx: click.Context, file: str | None, name: str | None, wait_s: float, output: str) -> None:
     """Start the servers of FILE, or the one called NAME, and print their tools or why they do not start.
 
     Without FILE those of mcp.json or .mcp.json; a single argument that is not a file is then a NAME.
@@ -93,7 +101,7 @@ def test_servers(ctx: click.Context, file: str | None, name: str | None, output:
     servers = [server for server in read.servers if name in (None, server.name)]
     if name is not None and not servers:
         raise InputError(f"{file!r} has no server {name!r} that can be started")
-    rows, alike = asyncio.run(_tested(servers))
+    rows, alike = asyncio.run(_tested(servers, wait_s))
     if output == "json":
         echo_json({"servers": rows, "warnings": read.warnings, "look_alikes": alike})
     else:
@@ -114,16 +122,17 @@ def _read(file: str) -> ServersFile:
         raise InputError(str(error)) from error
 
 
-async def _tested(servers: list[McpServer]) -> tuple[list[JsonObject], list[str]]:
+async def _tested(servers: list[McpServer], wait_s: float) -> tuple[list[JsonObject], list[str]]:
     from callgate.tools.confusable_names import look_alikes
 
-    rows = list(await asyncio.gather(*map(_one_tested, servers)))
+    rows = list(await asyncio.gather(*(_one_tested(server, wait_s) for server in servers)))
     own = [(name, None) for name in OWN_TOOLS]
     named = [(tool["name"], row["name"]) for row in rows for tool in row["tools"]]
     return rows, [str(pair) for pair in look_alikes([*own, *named])]
 
 
-async def _one_tested(server: McpServer) -> JsonObject:
+async def _one_tested(server: McpServer, wait_s: float) -> JsonObject:
+    server.start_s = max(server.start_s, wait_s)
     await server.start(server)
     try:
         return {

@@ -46,8 +46,14 @@ INHERITED = frozenset([
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
     "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMDATA",
     "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
+    # Certificates of a proxy that reads TLS: they are public, and without them nothing can be installed or reached.
+    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "DENO_TLS_CA_STORE", "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS", "NODE_USE_ENV_PROXY", "NODE_USE_SYSTEM_CA", "NPM_CONFIG_CAFILE", "PIP_CERT",
+    "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "npm_config_cafile",
 ])  # fmt: skip
 """Variables that a server sees without being given them; keys and tokens of ours are none of its business."""
+PROXIES = frozenset({"ALL_PROXY", "FTP_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
+"""The same, in either case, unless the address of the proxy has a password in it."""
 
 # Linux kills the child when its parent is gone, however that came about. Between fork and exec of a program with threads
 # no Python may run, so a second interpreter asks for it and then becomes the server.
@@ -61,8 +67,11 @@ _LAUNCH = (
 
 def child_environment(given: Mapping[str, str] | None) -> dict[str, str]:
     """The variables of a server: a few of ours, and those that it was given."""
-    inherited = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
-    return inherited | dict(given or {})
+    return {name: value for name, value in os.environ.items() if _is_inherited(name, value)} | dict(given or {})
+
+
+def _is_inherited(name: str, value: str) -> bool:
+    return name in INHERITED or name.startswith("LC_") or (name.upper() in PROXIES and "@" not in value)
 
 
 def _launched(command: Sequence[str], path: str | None, cwd: str | None) -> list[str]:

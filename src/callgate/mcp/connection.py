@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 ATTEMPT_S = 60.0
 """The time-out for starting and listing tools, after which the server is restarted."""
+STARTING = "it is still starting"
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
 AGAIN_S = 5.0
 """The longest wait of a call for a server that is being restarted."""
@@ -92,6 +93,7 @@ class Connection:
         *,
         transports: int = 1,
         clock: PersonClock | None = None,
+        attempt_s: float = 0,
     ) -> None:
         self.name = name
         self._clock = clock or PersonClock()
@@ -103,8 +105,10 @@ class Connection:
         """The server's description of itself: `name`, `version`, `protocol`, `instructions`, `resources`, `prompts`."""
         self.has_resources = False
         """True if there is anything to read beside the tools."""
-        self.problem: str | None = "it has not been started"
-        """The reason why the server cannot be called now."""
+        self._attempt_s = max(ATTEMPT_S, attempt_s)
+        self._problem: str | None = "it has not been started"
+        self._opening: OpenedClient | None = None
+        """The first attempt, while it is being made."""
         self._opener = opener
         self._on_change = on_change
         self._live: _LiveConnection | None = None
@@ -114,10 +118,16 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
+    @property
+    def problem(self) -> str | None:
+        """The reason why the server cannot be called now; None if it can."""
+        said = self._opening.last_words() if self._opening and not self._tried.is_set() else ""
+        return f"{self._problem}; {said}" if said else self._problem
+
     async def start(self, wait_s: float) -> None:
         """Begin to connect, and wait until that has succeeded or failed once, or for so long at most."""
         if self._task is None:
-            self.problem = "it is still starting"
+            self._problem = STARTING
             self._task = asyncio.create_task(self._supervise(), name=f"mcp server {self.name}")
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(wait_s):
@@ -165,13 +175,14 @@ class Connection:
     async def _connected(self) -> str:
         """Connect, and stay until the connection is over; return the reason for that."""
         async with self._opener() as opened, contextlib.AsyncExitStack() as stack:
+            self._opening = opened
             try:
-                async with self._clock.timeout(ATTEMPT_S):
+                async with self._clock.timeout(self._attempt_s):
                     client = await stack.enter_async_context(opened.client)
                     client.session.validate_tool_result = _as_it_is
                     tools, self.has_resources = await _listed(client), await _has_resources(client)
             except TimeoutError:
-                raise ServerFailedError(f"it did not answer within {ATTEMPT_S:g} s. {opened.last_words()}".strip()) from None
+                raise ServerFailedError(_sentence(f"it did not answer within {self._attempt_s:g} s", opened)) from None
             except (Exception, BaseExceptionGroup) as error:
                 # A server that exits at once causes several errors; its own stderr explains best.
                 await _a_moment(opened.ended)
@@ -191,7 +202,7 @@ class Connection:
                 listener.cancel()
                 await asyncio.wait({listener}, timeout=CANCEL_S)
             await _a_moment(opened.gone, within_s=GONE_S if opened.gone is not None and opened.ended.is_set() else 0.1)
-            self._down(": ".join(filter(None, ["the connection to it ended", opened.last_words()])))
+            self._down(_sentence("the connection to it ended", opened))
             return self.problem or ""
 
     async def _watch(self, client: Client, opened: OpenedClient) -> None:
@@ -213,14 +224,14 @@ class Connection:
             logger.warning("mcp server %r: its changed tools could not be listed: %s", self.name, reason_of(error))
 
     def _take(self, tools: list[JsonObject], problem: str | None) -> None:
-        self.tools, self.problem = tools, problem
+        self.tools, self._problem = tools, problem
         self._tried.set()
         self._on_change()
 
     def _down(self, why: str) -> None:
         live, self._live = self._live, None
         self._up.clear()
-        self.problem = why
+        self._problem = why
         self._tried.set()
         if live is not None and not live.lost.done():
             live.lost.set_result(why)
@@ -296,6 +307,11 @@ class Connection:
         if self._live is None:
             raise ToolError(f"The MCP server {self.name!r} cannot be reached: {self.problem}. The call was not made.")
         return self._live
+
+
+def _sentence(what: str, opened: OpenedClient) -> str:
+    words = opened.last_words()
+    return f"{what}: {words}" if words else what
 
 
 async def _as_it_is(name: str, result: object) -> None:

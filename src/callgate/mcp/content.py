@@ -1,7 +1,8 @@
 """A result as MCP has it -> what a tool of ours returns: a value with its media, or a `ToolError`.
 
 The error flag wins over everything; structured content is preferred to the text that repeats it; nothing else is dropped but
-what is too large, and that is said.
+what is too large, and that is said. An embedded text keeps its address and MIME type; embedded bytes are a medium that is
+named by its address.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def value_of(result: JsonObject) -> object:
         raise ToolError(said[:ERROR_CHARS_MAX] or "The tool failed without saying why.")
     structured: list[Any] = [part.value for part in read.parts if isinstance(part, Value)][:1]
     media = frozenset(part.data for part in read.parts if isinstance(part, Blob) and part.data)
-    values = [_plain(part, media) for part in read.parts if not (structured and _repeats(part, structured[0]))]
+    blocks: list[Any] = result.get("content") or []
+    kept = [part for part in read.parts if not (structured and _repeats(part, structured[0]))]
+    values = [_embedded(part, blocks) or _plain(part, media) for part in kept]
     return values[0] if len(values) == 1 else values or "The tool gave no output."
 
 
@@ -69,6 +72,16 @@ def _without_media(value: Any, media: frozenset[str]) -> Any:
     if isinstance(value, dict):
         return {key: _without_media(item, media) for key, item in cast("JsonObject", value).items()}
     return [_without_media(item, media) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _embedded(part: ResultPart, blocks: list[Any]) -> JsonObject | None:
+    """The block of an embedded text as the server sent it; None for everything else."""
+    if not isinstance(part, Text):
+        return None
+    block: JsonObject = blocks[int(part.at.rpartition("/")[2])]
+    if block["type"] != "resource":
+        return None
+    return {**block, "resource": {**block["resource"], "text": _plain(part, frozenset())}}
 
 
 def _plain(part: ResultPart, media: frozenset[str]) -> Any:

@@ -16,8 +16,9 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError, UsageError
+from callgate.mcp.connection import ATTEMPT_S
 from callgate.mcp.host import Host
-from callgate.mcp.server import McpServer
+from callgate.mcp.server import START_S, McpServer
 from callgate.types import JsonObject
 
 __all__ = ["ServersFile", "mcp_servers_from_file", "read_servers", "servers_of"]
@@ -29,9 +30,13 @@ _VARIABLE = re.compile(
 # Key -> what it must hold.
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "command": (str, list), "args": list, "env": dict, "cwd": str, "url": str, "httpUrl": str, "type": str,
-    "transport": str, "headers": dict, "timeout": (int, float), "trust": bool, "disabled": bool, "enabled": bool,
+    "transport": str, "headers": dict, "timeout": (int, float), "startTimeout": (int, float),
+    "start_s": (int, float), "startup_timeout_sec": (int, float), "startup_timeout_ms": (int, float),
+    "trust": bool, "disabled": bool, "enabled": bool,
     "includeTools": list, "excludeTools": list, "disabledTools": list,
 }  # fmt: skip
+# Key of the time for starting -> its unit in milliseconds: ours, and those of other systems.
+_START_KEYS = {"startTimeout": 1, "start_s": 1000, "startup_timeout_sec": 1000, "startup_timeout_ms": 1}
 # A time may name its unit, because systems that read such files do not agree on one.
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m)\s*", re.ASCII)
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000}
@@ -119,8 +124,9 @@ def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
     fields: JsonObject = {}
     for key, value in row.items():
         kind = _KEYS.get(key)
-        if key == "timeout" and isinstance(value, str) and (written := _TIME.fullmatch(value)):
-            value = float(written[1]) * _MILLISECONDS[written[2]]
+        is_time = key == "timeout" or key in _START_KEYS
+        if is_time and isinstance(value, str) and (written := _TIME.fullmatch(value)):
+            value = float(written[1]) * _MILLISECONDS[written[2]] / _START_KEYS.get(key, 1)
         if kind is None:
             if key not in _REMARKS:
                 said.append(f"{where}: the key {key!r} is not known and was ignored.")
@@ -143,8 +149,12 @@ def _server(name: str, fields: JsonObject) -> McpServer:
         if kind and kind not in _TRANSPORTS:
             raise UsageError(f"its type {kind!r} is not known; use 'stdio', 'http' or 'sse'")
     timeout = fields.get("timeout")
-    if timeout is not None and timeout <= 0:
-        raise UsageError("its timeout must be more than 0 milliseconds")
+    starting = next((fields[key] * unit for key, unit in _START_KEYS.items() if key in fields), None)
+    for time in (timeout, starting):
+        if time is not None and time <= 0:
+            raise UsageError("its timeout must be more than 0 milliseconds")
+    if starting is None:  # Those who give it long for a call, as elsewhere, mean its start too.
+        starting = 1000 * max(START_S, min(ATTEMPT_S, (timeout or 0) / 1000))
     for item in [*(command or []), *fields.get("includeTools", []), *fields.get("excludeTools", [])]:  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(item, str):
             raise UsageError(f"{item!r} must be a text")
@@ -155,6 +165,7 @@ def _server(name: str, fields: JsonObject) -> McpServer:
         env=_texts(fields.get("env")),
         headers=_texts(fields.get("headers")),
         timeout_s=None if timeout is None else timeout / 1000,
+        start_s=starting / 1000,
         trust=fields.get("trust", False),
         include=fields.get("includeTools"),
         exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],

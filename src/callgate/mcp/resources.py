@@ -120,8 +120,8 @@ async def read_resource(connection: Connection, uri: str) -> object:
         ToolError: the server is not there, went away, or has no such resource.
     """
     result = await connection.ask(lambda client: client.read_resource(uri, cache_mode="bypass"))
-    blocks = [{"type": "resource", "resource": item.model_dump(mode="json", by_alias=True)} for item in result.contents]
-    return value_of({"content": [_without_nulls(block) for block in blocks]}) if blocks else "The resource is empty."
+    blocks = [_bare({"resource": item.model_dump(mode="json", by_alias=True)}) for item in result.contents]
+    return value_of({"content": blocks}) if blocks else "The resource is empty."
 
 
 async def get_prompt(connection: Connection, name: str, args: Mapping[str, str]) -> list[str | Media]:
@@ -134,7 +134,7 @@ async def get_prompt(connection: Connection, name: str, args: Mapping[str, str])
     several = len({message.role for message in result.messages}) > 1
     pieces: list[str | Media] = []
     for message in result.messages:
-        value = value_of({"content": [message.content.model_dump(mode="json", by_alias=True, exclude_none=True)]})
+        value = value_of({"content": [_bare(message.content.model_dump(mode="json", by_alias=True, exclude_none=True))]})
         piece = value if isinstance(value, (str, Media)) else str(value)
         if several:
             pieces.append(f"{message.role}:")
@@ -163,8 +163,14 @@ def _resource(item: Any, uri: object, *, is_template: bool) -> Resource:
     )  # fmt: skip
 
 
-def _without_nulls(block: JsonObject) -> JsonObject:
-    return {**block, "resource": {key: value for key, value in block["resource"].items() if value is not None}}
+def _bare(block: JsonObject) -> JsonObject:
+    """A resource that was asked for by its address: its text alone, or its bytes."""
+    resource: JsonObject | None = block.get("resource")
+    if resource is None:
+        return block
+    if resource.get("text") is not None:
+        return {"type": "text", "text": resource["text"]}
+    return {"type": "resource", "resource": {key: value for key, value in resource.items() if value is not None}}
 
 
 # For the model -----------------------------------------------------------------------------------------------------------

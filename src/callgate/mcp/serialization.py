@@ -6,6 +6,7 @@ result that is too long is cut, and says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,6 +26,9 @@ MEDIA_BYTES_MAX = 15 * 1024 * 1024
 """The limit of one image or other medium; a larger one is only named."""
 NOTES_MAX = 20
 _DEFINITIONS = ("$defs", "definitions")
+# Kinds of content of other servers that a result of ours holds as they came -> the field that each has.
+_FOREIGN_BLOCKS = {"resource": "resource", "resource_link": "uri"}
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class ServedTool:
     """The validator of structured content, if the tool has an output schema."""
     is_wrapped: bool
     """True if a result stands in an object with the one key `result`, because by itself it is none."""
+    is_mcp: bool = False
+    """True if the tool belongs to another MCP server, whose list of content is served as it came."""
 
 
 def listed(definition: ToolDefinition) -> ServedTool:
@@ -56,7 +62,7 @@ def listed(definition: ToolDefinition) -> ServedTool:
     if schema is not None:
         tool["outputSchema"] = schema
     tool["annotations"] = _hints(definition)
-    return ServedTool(tool, output, is_wrapped)
+    return ServedTool(tool, output, is_wrapped, is_mcp=definition.kind == "mcp")
 
 
 def _hints(definition: ToolDefinition) -> JsonObject:
@@ -102,12 +108,18 @@ def result_of(result: ToolResult, served: ServedTool) -> JsonObject:
     if result.is_error:
         error = strict_json.without_surrogates(result.error or "The tool failed without saying why.")
         return {"content": [_text_block(_cut(error)), *notes], "isError": True}
-    names = display_names(result.media)
     media = [_medium(part) for part in result.media]
-    if media and _is_only_media(result.value, names):
-        return {"content": [*media, *notes]}
-    structured = _structured(result.value, served)
-    text = result.value if isinstance(result.value, str) else strict_json.dump(result.value).decode()
+    named = {name: block for part, block in zip(result.media, media, strict=True) for name in display_names([part])}
+    value: Any = result.value
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    blocks = [_block(item, named, served) for item in items]
+    if _is_content(blocks, served):
+        return {"content": [*blocks, *notes]}
+    if served.is_mcp and len(items) > 1 and isinstance(items[0], dict) and all(blocks[1:]):
+        # Structured content, and content beside it.
+        value, media = cast("JsonObject", items[0]), cast("list[JsonObject]", blocks[1:])
+    structured = _structured(value, served)
+    text = value if isinstance(value, str) else strict_json.dump(value).decode()
     if served.output is not None and (problem := _misfit(structured, text, served.output)):
         return {"content": [_text_block(problem), _text_block(_cut(text)), *media, *notes], "isError": True}
     written: JsonObject = {"content": [_text_block(_cut(text)), *media, *notes]}
@@ -131,9 +143,25 @@ def _misfit(structured: JsonObject | None, text: str, output: SchemaValidator) -
     return None
 
 
-def _is_only_media(value: Any, names: set[str]) -> bool:
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return all(isinstance(item, dict) and item.keys() == {"$ref"} and item["$ref"] in names for item in items)  # pyright: ignore[reportUnknownMemberType]
+def _is_content(blocks: list[JsonObject | None], served: ServedTool) -> bool:
+    """True if a result is content in this order: texts with media between them; of another server, whatever it sent."""
+    kinds = {block["type"] if block else None for block in blocks}
+    if not kinds or None in kinds:
+        return False
+    return "text" not in kinds or (served.output is None and (served.is_mcp or kinds != {"text"}))
+
+
+def _block(item: Any, media: Mapping[str, JsonObject], served: ServedTool) -> JsonObject | None:
+    """The content of one item; None if it is a value of another kind."""
+    if isinstance(item, str):
+        return _text_block(_cut(item))
+    if not isinstance(item, dict):
+        return None
+    fields = cast("JsonObject", item)
+    if fields.keys() == {"$ref"}:
+        return media.get(fields["$ref"])
+    wanted = _FOREIGN_BLOCKS.get(str(fields.get("type"))) if served.is_mcp else None
+    return fields if wanted is not None and wanted in fields else None
 
 
 def _medium(part: Mapping[str, Any]) -> JsonObject:
@@ -145,9 +173,10 @@ def _medium(part: Mapping[str, Any]) -> JsonObject:
         return _text_block(f"[left out: {mime_type} of {len(data) * 3 // 4} bytes, more than {MEDIA_BYTES_MAX}]")
     data = transfer.standard_base64(data)
     kind = mime_type.partition("/")[0]
-    if kind in ("image", "audio"):
+    is_resource = name is not None and _URI.match(name) is not None
+    if kind in ("image", "audio") and not is_resource:
         return {"type": kind, "data": data, "mimeType": mime_type}
-    uri = name if name and ":" in name else f"resource:///{name or 'media'}"
+    uri = name if is_resource else f"resource:///{name or 'media'}"
     return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "blob": data}}
 
 

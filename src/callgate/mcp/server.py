@@ -74,7 +74,7 @@ class McpServer:
         name: What you call it. Stands before a tool's name (`name__tool`) where another tool is called the same.
         command: The program with its arguments, for a server that runs as a child process; or
         url: The address of one that runs elsewhere.
-        env: Variables for the child. Of ours it sees only PATH, HOME, LANG and the like.
+        env: Variables for the child. Of ours it sees only PATH, HOME, LANG, certificates, proxies and the like.
         headers: Sent with every request to the address.
         timeout_s: The deadline of one call; None means `Limits.call_timeout_s`.
         trust: Believe what the server says of its tools: that one only reads, or may be run twice. Such tools are not
@@ -108,7 +108,7 @@ class McpServer:
         start_s: float = START_S,
         host: Host | None = None,
     ) -> None:
-        _check(name, command, url, transport, timeout_s)
+        _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
         self.name = name
         self.version = 0
         self.command = None if command is None else tuple(command)
@@ -118,7 +118,7 @@ class McpServer:
         self._env, self._headers = env, headers
         remember_secrets_in({"env": env, "headers": headers})
         self._cwd = None if cwd is None else str(cwd)
-        self._timeout_s, self._start_s = timeout_s, start_s
+        self._timeout_s, self.start_s = timeout_s, start_s
         self._include = None if include is None else frozenset(include)
         self._exclude = frozenset(exclude or ())
         self._transports: list[Transport] = [transport] if transport else _likely(url)
@@ -177,11 +177,12 @@ class McpServer:
             self._clock = PersonClock()
             self._requests = Requests(self.name, self.host, self._clock, self._has_person)
             self._connection = Connection(
-                self.name, self._open, self._changed, transports=max(1, len(self._transports)), clock=self._clock
-            )
+                self.name, self._open, self._changed, transports=max(1, len(self._transports)), clock=self._clock,
+                attempt_s=self.start_s if self.start_s > START_S else 0,
+            )  # fmt: skip
         self._owners.add(owner)
         assert self._connection is not None
-        await self._there(self._connection.start(self._start_s))
+        await self._there(self._connection.start(self.start_s))
 
     async def aclose(self, owner: object) -> None:
         """Close the server when its last owner is done with it."""
@@ -338,7 +339,7 @@ _NO_CALL = ToolContext(call_id="", name="")
 
 
 def _check(
-    name: str, command: Sequence[str] | None, url: str | None, transport: str | None, timeout_s: float | None
+    name: str, command: Sequence[str] | None, url: str | None, transport: str | None, times: Mapping[str, float | None]
 ) -> None:
     where = f"McpServer({name!r})"
     if not _NAME.fullmatch(name):
@@ -351,8 +352,9 @@ def _check(
         raise UsageError(f"{where}: command={command!r} must be a list of strings, the program first")
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise UsageError(f"{where}: the url must begin with http:// or https://")
-    if timeout_s is not None and not (type(timeout_s) in (int, float) and 0 < timeout_s < float("inf")):
-        raise UsageError(f"{where}: timeout_s={timeout_s!r} is not a time; give a number of seconds above 0")
+    for key, time_s in times.items():
+        if time_s is not None and not (type(time_s) in (int, float) and 0 < time_s < float("inf")):
+            raise UsageError(f"{where}: {key}={time_s!r} is not a time; give a number of seconds above 0")
     if transport not in (None, "http", "sse"):
         raise UsageError(f"{where}: transport={transport!r}: use 'http', 'sse' or None")
     if importlib.util.find_spec("mcp") is None:
