@@ -86,6 +86,8 @@ def test_the_last_facts_of_sessions_are_known_by_kind(open_sql) -> None:
         found = await store.last_kinds(since_s=0.0)
         assert sorted((info.id, kind) for info, kind in found) == [("a", "run_started"), ("b", "run_started")]
         assert await store.last_kinds(since_s=found[0][0].updated_s + 1) == []
+        assert await store.last_kinds(since_s=0.0, besides=["run_started", "cancelled"]) == []
+        assert await store.last_kinds(since_s=0.0, besides=["cancelled"]) == found
 
     asyncio.run(story())
 

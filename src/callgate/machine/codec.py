@@ -38,7 +38,7 @@ from callgate.machine.facts import (
 )
 from callgate.types import JsonObject, PlainJson, ToolResult, Usage
 
-__all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode", "kind_name", "kind_of"]
+__all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode", "kind_name", "kind_of", "line_start"]
 
 SCHEMA_VERSION = 1
 
@@ -67,6 +67,11 @@ def kind_of(start: bytes) -> str:
     """The kind of the fact whose line begins like that; empty if it cannot be seen."""
     found = _KIND.match(start)
     return found[1].decode() if found else ""
+
+
+def line_start(kind: str) -> bytes:
+    """The beginning of the lines of facts of a kind, as this version writes them."""
+    return f'{{"v":{SCHEMA_VERSION},"kind":"{kind}",'.encode()
 
 
 def kind_name(kind: type[Fact]) -> str:

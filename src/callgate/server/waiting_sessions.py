@@ -7,6 +7,7 @@ were written to since the last look; of other stores every session is looked at,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Protocol, TypeGuard
 
 from callgate.errors import NewerSessionError
@@ -24,7 +25,9 @@ _KINDS = frozenset(codec.kind_name(kind) for kind in _NOT_WAITING)
 
 
 class _LastKinds(Protocol):
-    async def last_kinds(self, *, since_s: float) -> list[tuple[SessionInfo, str]]: ...
+    async def last_kinds(self, *, since_s: float, besides: Collection[str]) -> list[tuple[SessionInfo, str]]: ...
+
+    async def session_page(self, *, limit: int) -> list[SessionInfo]: ...
 
 
 def _has_kinds(store: object) -> TypeGuard[_LastKinds]:
@@ -56,14 +59,16 @@ class WaitingSessions:
         return sorted(self._may_wait.values(), key=lambda info: (info.updated_s, info.id), reverse=True)
 
     async def _look_at_new(self, store: _LastKinds) -> None:
-        found = await store.last_kinds(since_s=self._since_s)
-        for info, kind in found:
+        # The first look is at all sessions, and few of them matter; from then on those that wait no more matter too.
+        is_first = self._since_s == 0.0
+        newest = await store.session_page(limit=1)
+        for info, kind in await store.last_kinds(since_s=self._since_s, besides=_KINDS if is_first else ()):
             if kind in _KINDS:
                 self._may_wait.pop(info.id, None)
             else:
                 self._may_wait[info.id] = info
-        if found:
-            self._since_s = max(self._since_s, found[0][0].updated_s - OVERLAP_S)
+        if newest:
+            self._since_s = max(self._since_s, newest[0].updated_s - OVERLAP_S)
 
     async def _look_at_all(self) -> None:
         infos = await self._store.sessions()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from callgate.errors import NewerSessionError, SessionBusyError, SessionLostError, StoreError, UsageError
@@ -254,20 +254,26 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         values = (*(before or ()), *(() if principal is None else (principal,)), limit)
         return await self._look(lambda tx: _infos(tx, sql, *values))
 
-    async def last_kinds(self, *, since_s: float) -> list[tuple[SessionInfo, str]]:
+    async def last_kinds(self, *, since_s: float, besides: Collection[str] = ()) -> list[tuple[SessionInfo, str]]:
         """The sessions that were written to since then, each with the kind of its last fact, without reading that whole.
+
+        Those that end with a fact of a kind in `besides` can be missing.
 
         Raises:
             StoreError: the database cannot be used.
         """
+        starts = [codec.line_start(kind) for kind in besides]
+        others = "".join(f" AND substr(body, 1, {len(start)}) <> ?" for start in starts)
+        last = "FROM callgate_facts JOIN callgate_sessions ON session = id AND position = facts - 1 WHERE updated_s >= ?"
+        chosen = f" AND id IN (SELECT session {last}{others})" if starts else ""
 
         def work(tx: Transaction) -> list[tuple[SessionInfo, str]]:
-            infos = _infos(tx, "WHERE facts > 0 AND updated_s >= ? ORDER BY updated_s DESC, id DESC", since_s)
-            sql = (
-                f"SELECT session, substr(body, 1, {KIND_BYTES}) FROM callgate_facts JOIN callgate_sessions "
-                "ON session = id AND position = facts - 1 WHERE updated_s >= ?"
-            )
-            kinds = {without_surrogates(session): codec.kind_of(line_of(start)) for session, start in tx.rows(sql, since_s)}
+            rows = tx.rows(f"SELECT session, substr(body, 1, {KIND_BYTES}) {last}{others}", since_s, *starts)
+            if starts and not rows:
+                return []
+            kinds = {without_surrogates(session): codec.kind_of(line_of(start)) for session, start in rows}
+            condition = f"WHERE facts > 0 AND updated_s >= ?{chosen} ORDER BY updated_s DESC, id DESC"
+            infos = _infos(tx, condition, since_s, *((since_s, *starts) if starts else ()))
             return [(info, kinds.get(info.id, "")) for info in infos]
 
         return await self._database.do(work, reads=True)
