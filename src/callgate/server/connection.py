@@ -17,7 +17,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
-from callgate.server import access_log, fast_path
+from callgate.server import access_log, fast_path, strict_head
 from callgate.server.options import ServiceOptions
 from callgate.server.security import AUTHORIZED, WAKE, WHOLE
 
@@ -86,13 +86,20 @@ class Connection(H11Protocol):
         request = fast_path.read(data) if self._is_at_rest() else None
         if request is not None:
             self._answer(request)
-        else:
+        elif self._is_strict(data):
             self._is_in_h11 = True
             super().data_received(data)
             if self._is_answering():
                 # uvicorn stops reading when another request follows, and then a client that disconnects is not noticed.
                 self.flow.resume_reading()
         self._update()
+
+    def _is_strict(self, data: bytes = b"") -> bool:
+        """Refuse a head that others may read differently; whether it was none."""
+        if self.conn.their_state is h11.IDLE and strict_head.is_refused(self.conn.trailing_data[0] + data):
+            self._refuse(400)
+            return False
+        return True
 
     def _keep(self, data: bytes) -> None:
         """Keep what follows a request until its response is sent. Reading goes on, so that a disconnect is noticed."""
@@ -143,8 +150,9 @@ class Connection(H11Protocol):
         self.flow.resume_reading()
         if self._is_in_h11 and self.conn.our_state is self.conn.their_state is h11.DONE:
             self.conn.start_next_cycle()
-            self.handle_events()
-            self._update()
+            if self._is_strict():
+                self.handle_events()
+                self._update()
         if self._early:
             early, self._early = self._early, b""
             self.data_received(early)
