@@ -118,7 +118,10 @@ class Options:
 @click.option("--access-log", metavar="FILE", help="A line of JSON for each request, in this file; '-' is stderr.")
 @click.option("--allow-model", multiple=True, metavar="NAME", help="A model (or pattern) that may be named; repeatable.")
 @click.option(
-    "--endpoint", multiple=True, metavar="NAME", help="gemini, openai, ui, mcp, page, none: only these; repeatable."
+    "--endpoint",
+    multiple=True,
+    metavar="NAME",
+    help="gemini, openai, anthropic, ui, mcp, page, none: only these.",
 )
 @click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, if it is in another file.")

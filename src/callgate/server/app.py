@@ -15,6 +15,7 @@ from callgate.server import approvals, chat, files, health, metrics, openapi, pa
 from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import interactions as interactions_clients
 from callgate.server.compat import mcp as mcp_clients
+from callgate.server.compat import messages as anthropic_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
 from callgate.server.options import ENDPOINTS
@@ -25,10 +26,13 @@ __all__ = ["create_app"]
 
 MODULES: tuple[ModuleType, ...] = (
     chat, files, sessions, approvals, tools, health, metrics, openapi,
-    gemini_clients, interactions_clients, openai_clients, ui_stream, mcp_clients, page,
+    gemini_clients, interactions_clients, openai_clients, anthropic_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""
-NAMED = {"gemini": gemini_clients, "openai": openai_clients, "ui": ui_stream, "mcp": mcp_clients, "page": page}
+NAMED: dict[str, ModuleType] = {
+    "gemini": gemini_clients, "openai": openai_clients, "anthropic": anthropic_clients, "ui": ui_stream, "mcp": mcp_clients,
+    "page": page,
+}  # fmt: skip
 """Those that can be left out, by the names of `ENDPOINTS`."""
 
 
@@ -81,7 +85,7 @@ def create_app(service: Service) -> Starlette:
             yield
 
     left_out = {NAMED[name] for name in set(ENDPOINTS) - set(service.options.endpoints)}
-    if gemini_clients in left_out:
+    if "gemini" not in service.options.endpoints:
         left_out.add(interactions_clients)  # Both are APIs of Gemini.
     routes = [route for module in MODULES if module not in left_out for route in module.routes(service)]
     return Application(service, routes=routes, lifespan=lifespan)

@@ -140,6 +140,11 @@ _GOOGLE_WORDS = {
     409: "ABORTED", 410: "NOT_FOUND", 413: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED",
     500: "INTERNAL", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
 }  # fmt: skip
+_ANTHROPIC_WORDS = {
+    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
+_ANTHROPIC_PLACE = re.compile(r"/v1/messages(?:/|$)")
 _OPENAI_WORDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -158,6 +163,11 @@ def _openai(problem: Problem) -> JsonObject:
     return {"error": {"message": problem["message"], "type": kind, "param": None, "code": problem["error"]}}
 
 
+def _anthropic(problem: Problem) -> JsonObject:
+    kind = _ANTHROPIC_WORDS.get(problem.code, "invalid_request_error" if problem.code < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": problem["message"]}, "request_id": None}
+
+
 def is_googles(scope: Scope) -> bool:
     """True if a request comes from a client of Gemini. It shares `/v1` with clients of OpenAI, but says who it is."""
     path = str(scope["path"])
@@ -170,6 +180,8 @@ def is_googles(scope: Scope) -> bool:
 def _shape_of(scope: Scope) -> Callable[[Problem], JsonObject] | None:
     if _INTERACTIONS.match(str(scope["path"])):
         return _interactions
+    if _ANTHROPIC_PLACE.match(str(scope["path"])):
+        return _anthropic
     if is_googles(scope):
         return _google
     return _openai if str(scope["path"]).startswith("/v1/") else None

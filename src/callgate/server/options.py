@@ -12,8 +12,8 @@ __all__ = ["ENDPOINTS", "TOKEN_CHARS_MIN", "ServiceOptions"]
 TOKEN_CHARS_MIN = 16
 """A shorter token could be guessed."""
 MIB = 1024 * 1024
-ENDPOINTS = ("gemini", "openai", "ui", "mcp", "page")
-"""Clients of Gemini, of OpenAI and of the AI SDK, MCP clients, and the page for people."""
+ENDPOINTS = ("gemini", "openai", "anthropic", "ui", "mcp", "page")
+"""Clients of Gemini, of OpenAI, of Anthropic and of the AI SDK, MCP clients, and the page for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

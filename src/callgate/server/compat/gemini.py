@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from callgate.gemini.incoming import Incoming, blocked, read_request
 from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
+from callgate.run.gate import Gate
 from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat.prompts import (
     CompatRequest,
@@ -32,12 +33,12 @@ from callgate.server.compat.prompts import (
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
-from callgate.types import Content, JsonObject
+from callgate.types import Content, JsonObject, ToolDefinition
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
 
-__all__ = ["model", "models", "routes"]
+__all__ = ["counted_tokens", "model", "models", "routes"]
 
 LIMITS = ("inputTokenLimit", "outputTokenLimit")
 PAGE_MAX = 1_000
@@ -104,23 +105,31 @@ async def count(service: Service, request: Request) -> Response:
     body = await read_json(request, COUNT)
     inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
     gate = await gate_named(service, request.path_params["model"])
-    asked = await off_loop(request, partial(_counted_request, inner))
-    counted = await count_tokens(gate.model, asked)
-    if counted is None:
-        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, asked.system or ""]))
-        counted = round(size * TOKENS_PER_BYTE)
-    return json_response({"totalTokens": counted})
+    asked = await off_loop(request, partial(read_request, inner))
+    tokens = await counted_tokens(gate, asked.contents, asked.definitions, asked.built_in, asked.system)
+    return json_response({"totalTokens": tokens})
 
 
-def _counted_request(body: JsonObject) -> ModelRequest:
-    incoming = read_request(body)
-    return ModelRequest(
-        conversation=Conversation(incoming.contents),
-        definitions=incoming.definitions,
-        declaration=declare(incoming.definitions, built_in=incoming.built_in),
-        system=incoming.system,
+async def counted_tokens(
+    gate: Gate,
+    contents: Sequence[Content],
+    definitions: Sequence[ToolDefinition],
+    built_in: Sequence[JsonObject],
+    system: str | None,
+) -> int:
+    """How many tokens a request has, by the model's count or about."""
+    asked = ModelRequest(
+        conversation=Conversation(contents),
+        definitions=tuple(definitions),
+        declaration=declare(definitions, built_in=built_in),
+        system=system,
         stream=False,
     )
+    counted = await count_tokens(gate.model, asked)
+    if counted is None:
+        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, system or ""]))
+        counted = round(size * TOKENS_PER_BYTE)
+    return counted
 
 
 async def models(service: Service, request: Request) -> Response:

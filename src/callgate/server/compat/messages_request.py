@@ -1,0 +1,148 @@
+"""The body of a Messages request that somebody sends to us -> what is wanted, in callgate's words.
+
+Messages and tools are read by `callgate.definitions`; this file knows the fields around them. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from callgate.content.build import with_names
+from callgate.definitions import convert, definitions_from
+from callgate.errors import UsageError
+from callgate.gemini.incoming import read_request
+from callgate.server.compat.prompts import CompatRequest
+from callgate.strict_json import objects_in
+from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+
+__all__ = ["messages_request_of"]
+
+_SETTINGS = {
+    "max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k",
+    "stop_sequences": "stop_sequences",
+}  # fmt: skip
+"""Field -> the setting that says the same."""
+_READ = ("model", "messages", "system", "tools", "tool_choice", "stream", "thinking", "output_format", "output_config")
+_HOSTED = re.compile(r"([a-z_]+)_\d{8}")
+_BUILT_IN: Mapping[str, str] = {"web_search": "googleSearch", "code_execution": "codeExecution", "web_fetch": "urlContext"}
+"""A tool that runs at Anthropic -> the one of Gemini that does the same."""
+_CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
+_BUDGETS = ((2_048, "low"), (12_000, "medium"))
+"""Fewer tokens of thought than these -> the level that comes near them."""
+_EFFORTS = ("low", "medium", "high")
+
+
+def messages_request_of(body: JsonObject, *, session: str | None) -> CompatRequest:
+    """Read the body of a Messages request.
+
+    Raises:
+        UsageError: a part of it is not what it must be; the message says which.
+    """
+    if body.get("mcp_servers"):
+        raise UsageError("mcp_servers: the service's own MCP servers are named where it is started, not in a request")
+    contents, system = _history(body)
+    definitions, built_in = _tools(body)
+    settings, native = _settings(body)
+    choice, is_single = _choice(body.get("tool_choice"))
+    if is_single:
+        settings["parallel_tool_calls"] = False
+    return CompatRequest(
+        model=body["model"],
+        contents=contents,
+        definitions=tuple(definitions),
+        built_in=tuple(built_in),
+        tool_choice=choice,
+        system=system,
+        settings=settings,
+        native=native,
+        stream=bool(body.get("stream")),
+        session=session,
+        is_silent=_is_silent(body["messages"][-1]),
+    )
+
+
+def _is_silent(newest: JsonObject) -> bool:
+    content: Any = newest.get("content")
+    if newest.get("role") != "user":
+        return False
+    if isinstance(content, str):
+        return not content.strip()
+    return all(block.get("type") == "text" and not str(block.get("text") or "").strip() for block in objects_in(content))
+
+
+def _history(body: JsonObject) -> tuple[list[Content], str | None]:
+    given = {key: body[key] for key in ("system", "messages") if body.get(key)}
+    converted = convert(given, source="anthropic", target="gemini", kind="history")
+    value: Any = converted.value
+    incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
+    return [with_names(content, converted.names) for content in incoming.contents], incoming.system
+
+
+def _tools(body: JsonObject) -> tuple[list[ToolDefinition], list[JsonObject]]:
+    """The tools that the client runs, and those that the model's own server runs."""
+    own: list[JsonObject] = []
+    built_in: list[JsonObject] = []
+    for tool in objects_in(body.get("tools")):
+        kind = str(tool.get("type") or "custom")
+        if kind == "custom":
+            own.append(tool)
+            continue
+        found = _HOSTED.fullmatch(kind)
+        if found is None or found[1] not in _BUILT_IN:
+            known = ", ".join(_BUILT_IN)
+            raise UsageError(f"tools: {kind!r} is not to be had here; there are tools with an input_schema, and {known}")
+        built_in.append({_BUILT_IN[found[1]]: {}})
+    return (definitions_from(own, "anthropic") if own else []), built_in
+
+
+def _choice(given: Any) -> tuple[ToolChoice, bool]:
+    """The choice, and whether there may be one call at a time only."""
+    if given is None:
+        return "auto", False
+    choice = cast("JsonObject", given)
+    kind, is_single = str(choice.get("type")), choice.get("disable_parallel_tool_use") is True
+    if kind in _CHOICES:
+        return _CHOICES[kind], is_single
+    name = choice.get("name")
+    if kind != "tool" or not isinstance(name, str) or not name:
+        raise UsageError("tool_choice: its type is 'auto', 'any', 'none', or 'tool' with the name of a tool")
+    return name, is_single
+
+
+def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The words that a request says as settings, and the fields that there is no word for."""
+    settings: JsonObject = {}
+    native: JsonObject = {}
+    for field, value in body.items():
+        if value is None or field in _READ or (field, value) == ("service_tier", "auto"):
+            continue
+        if field in _SETTINGS:
+            settings[_SETTINGS[field]] = value
+        elif field == "metadata" and isinstance(value, dict) and {*cast("JsonObject", value)} <= {"user_id"}:
+            settings |= {"user": value["user_id"]} if cast("JsonObject", value).get("user_id") else {}
+        else:
+            native[field] = value
+    config = cast("JsonObject", body.get("output_config") or {})
+    settings |= _thinking(cast("JsonObject", body.get("thinking") or {}), config.get("effort"))
+    settings |= _format(config.get("format") or body.get("output_format"))
+    return settings, native
+
+
+def _thinking(thinking: JsonObject, effort: Any) -> JsonObject:
+    if effort is not None:
+        return {"thinking": effort if effort in _EFFORTS else "high"}
+    budget: Any = thinking.get("budget_tokens")
+    if thinking.get("type") != "enabled" or not isinstance(budget, int):
+        return {}
+    return {"thinking": next((level for most, level in _BUDGETS if budget < most), "high")}
+
+
+def _format(given: Any) -> JsonObject:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or cast("JsonObject", given).get("type") != "json_schema":
+        raise UsageError("output_config: its format is of the type 'json_schema', with a schema")
+    schema: Any = cast("JsonObject", given).get("schema") or {}
+    return {"response_mime_type": "application/json", "response_json_schema": schema}
