@@ -23,7 +23,19 @@ from mcp.server.mcpserver import MCPServer
 class Authority:
     """Who may come in."""
 
-    def __init__(self, *, lasts_s: int = 3600, refuses_login: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        lasts_s: int = 3600,
+        refuses_login: bool = False,
+        secrets_of: dict[str, str] | None = None,
+        methods: tuple[str, ...] = ("none",),
+    ) -> None:
+        self.secrets_of = secrets_of
+        """Clients that were registered beforehand, and their secrets: no other can register then."""
+        self.methods = methods
+        self.scopes: list[str | None] = []
+        """The scopes that were requested."""
         self.base = ""
         self.lasts_s = lasts_s
         self.refuses_login = refuses_login
@@ -33,7 +45,9 @@ class Authority:
         self.refresh: set[str] = set()
         self.log: list[str] = []
 
-    def answer(self, method: str, path: str, query: str, body: bytes) -> tuple[int, dict[str, str], Any] | None:
+    def answer(
+        self, method: str, path: str, query: str, body: bytes, header: str = ""
+    ) -> tuple[int, dict[str, str], Any] | None:
         """Status, headers and JSON for a request to the authority; None if it is none."""
         pages = {
             "/.well-known/oauth-protected-resource/mcp": self._resource,
@@ -45,6 +59,9 @@ class Authority:
         if path not in pages:
             return (404, {}, {}) if path.startswith("/.well-known/") else None
         self.log.append(f"{method} {path}")
+        self._header = header
+        if path == "/register" and self.secrets_of is not None:
+            return 404, {}, {"detail": "<!DOCTYPE html>"}
         return pages[path]({key: values[0] for key, values in parse_qs(query).items()}, body)
 
     def _resource(self, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
@@ -55,7 +72,7 @@ class Authority:
             "issuer": self.base, "authorization_endpoint": f"{self.base}/authorize",
             "token_endpoint": f"{self.base}/token", "registration_endpoint": f"{self.base}/register",
             "response_types_supported": ["code"], "grant_types_supported": ["authorization_code", "refresh_token"],
-            "code_challenge_methods_supported": ["S256"], "token_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"], "token_endpoint_auth_methods_supported": list(self.methods),
         }  # fmt: skip
 
     def _register(self, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
@@ -65,8 +82,11 @@ class Authority:
         return 201, {}, client
 
     def _authorize(self, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
-        client = self.clients[query["client_id"]]
-        assert query["redirect_uri"] in client["redirect_uris"]
+        self.scopes.append(query.get("scope"))
+        if self.secrets_of is not None:
+            assert query["client_id"] in self.secrets_of
+        else:
+            assert query["redirect_uri"] in self.clients[query["client_id"]]["redirect_uris"]
         assert query["code_challenge_method"] == "S256"
         if self.refuses_login:
             back = {"error": "access_denied", "error_description": "not today", "state": query["state"]}
@@ -79,6 +99,12 @@ class Authority:
     def _token(self, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
         form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
         self.log[-1] += f" {form['grant_type']}"
+        if self.secrets_of is not None and not self._knows(form):
+            return 401, {}, {"error": "invalid_client"}
+        if form["grant_type"] == "client_credentials":
+            self.scopes.append(form.get("scope"))
+            self.access["machine"] = time.time() + self.lasts_s
+            return 200, {}, {"access_token": "machine", "token_type": "Bearer", "expires_in": self.lasts_s}
         if form["grant_type"] == "authorization_code":
             known = self.codes.pop(form["code"], None)
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()
@@ -95,6 +121,13 @@ class Authority:
         return 200, {}, {
             "access_token": access, "token_type": "Bearer", "expires_in": self.lasts_s, "refresh_token": refresh,
         }  # fmt: skip
+
+    def _knows(self, form: dict[str, str]) -> bool:
+        given = (form.get("client_id", ""), form.get("client_secret", ""))
+        how = "client_secret_post" if given[1] else "none"
+        if self._header.startswith("Basic "):
+            how, given = "client_secret_basic", tuple(base64.b64decode(self._header[6:]).decode().split(":"))
+        return how in self.methods and (self.secrets_of or {}).get(given[0]) == given[1]
 
     def lets_in(self, header: str) -> bool:
         return self.access.get(header.removeprefix("Bearer "), 0) > time.time()
@@ -126,7 +159,9 @@ def guarded(authority: Authority) -> Any:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        answer = authority.answer(scope["method"], scope["path"], scope["query_string"].decode(), body)
+        answer = authority.answer(
+            scope["method"], scope["path"], scope["query_string"].decode(), body, headers.get("authorization", "")
+        )
         return await _send(send, *(answer or (404, {}, {})))
 
     return app

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from callgate import McpServer, UsageError
-from callgate.mcp import Host, oauth, oauth_callback
+from callgate.mcp import Host, OAuthClient, oauth, oauth_callback, read_servers
 from callgate.mcp.tokens import TokenFile, default_place
 from callgate.types import ToolContext
 
@@ -355,3 +355,67 @@ def test_only_the_visitor_who_knows_the_state_is_heard():
     assert answers[-1] == b"HTTP/1.1 200"
     assert all(not answer or answer == b"HTTP/1.1 404" for answer in answers[:-1])
     assert told == {"state": "s1", "code": "7", "iss": "me"}
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "none"])
+def test_a_client_that_was_registered_beforehand_logs_in_with_its_secret_and_scopes(method: str, tmp_path: Path):
+    secret = "" if method == "none" else "s3cret: of client"
+    made = authority_module.Authority(secrets_of={"me": secret.replace(":", "%3A").replace(" ", "%20")}, methods=(method,))
+    if method != "client_secret_basic":  # Only there it is quoted.
+        made.secrets_of = {"me": secret}
+    with authority_module.serving(made) as url:
+        row = {"url": url, "oauth": {"clientId": "me", "scopes": ["read", "write"]}}
+        if secret:
+            row["oauth"]["clientSecret"] = "$MY_SECRET"
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps({"mcpServers": {"web": row}}))
+        browser = Browser()
+        read = read_servers(file, {"MY_SECRET": secret})
+        (settings,) = (server._oauth for server in read.servers)
+        assert (outcome(url, Host(login=browser), oauth=settings), read.warnings) == (LET_IN, [])
+        browser.close()
+        assert (made.scopes, "POST /register" in made.log) == (["read write"], False)
+        assert outcome(url, oauth=settings) == LET_IN  # The token is kept,
+        assert outcome(url, oauth=OAuthClient(client_id="other")).startswith("it wants a login")  # for this client.
+
+
+def test_a_client_may_log_in_for_itself_where_nobody_can_be_asked():
+    made = authority_module.Authority(secrets_of={"robot": "s3cret"}, methods=("client_secret_basic",))
+    with authority_module.serving(made) as url:
+        robot = OAuthClient(client_id="robot", client_secret="s3cret", grant="client_credentials", issuer=made.base)
+        assert outcome(url, oauth=robot) == LET_IN
+        assert made.log[-1] == "POST /token client_credentials"
+
+
+def test_a_secret_is_sent_to_no_other_authorization_server_than_its_own():
+    made = authority_module.Authority(secrets_of={"robot": "s3cret"}, methods=("client_secret_basic",))
+    with authority_module.serving(made) as url:
+        issuer = "https://login.example"
+        robot = OAuthClient(client_id="robot", client_secret="s3cret", grant="client_credentials", issuer=issuer)
+        assert LET_IN not in outcome(url, oauth=robot)
+        assert [line for line in made.log if "token" in line] == []
+
+
+def test_a_server_at_which_no_client_can_register_says_what_to_do():
+    made = authority_module.Authority(secrets_of={})
+    with authority_module.serving(made) as url:
+        said = outcome(url, Host(login=Browser()))
+    assert said == (
+        "it wants a login, and lets no client register itself: get a client id from its operator, and put it into the entry "
+        'of \'web\' as "oauth": {"clientId": "..."}, with "clientSecret" if there is one'
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"client_secret": "x"}, "needs a client_id"),
+        ({"client_id": "a", "grant": "client_credentials"}, "either a client_secret or a private_key"),
+        ({"client_id": "a", "private_key": "x"}, "for the grant client_credentials"),
+        ({"client_id": "a", "grant": "password"}, "the grant 'password' is not known"),
+        ({"client_id": "a", "callback_port": 0}, "0 is not a port"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(fields: dict[str, Any], sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        OAuthClient(**fields)

@@ -5,11 +5,12 @@ A command or an address comes in, tools go out. The official SDK is imported whe
 
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
 from callgate.mcp.host import Answer, Host, Question
+from callgate.mcp.oauth_client import OAuthClient
 from callgate.mcp.overview import ServerOverview, overview
 from callgate.mcp.resources import PromptArgument, Resource, ServerPrompt
 from callgate.mcp.server import McpServer, ServerStatus
 
 __all__ = [
-    "Answer", "Host", "McpServer", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
+    "Answer", "Host", "McpServer", "OAuthClient", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
     "ServerStatus", "ServersFile", "mcp_servers_from_file", "overview", "read_servers",
 ]  # fmt: skip

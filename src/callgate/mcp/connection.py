@@ -70,7 +70,7 @@ class OpenedClient:
     last_words: Callable[[], str]
     gone: asyncio.Event | None = None
     """Set when the process of the server has ended, if it is one of ours."""
-    is_hopeless: Callable[[], bool] = lambda: False
+    is_hopeless: Callable[[BaseException], bool] = lambda error: False
     """True if another attempt would end in the same way, or ask a person again who has said no."""
 
 
@@ -188,7 +188,7 @@ class Connection:
                 await _a_moment(opened.ended)
                 if opened.gone is not None and opened.ended.is_set():
                     await _a_moment(opened.gone, within_s=GONE_S)
-                if opened.is_hopeless():
+                if opened.is_hopeless(error):
                     raise ServerFailedError(opened.last_words(), again=False) from error
                 raise ServerFailedError("; ".join(filter(None, [reason_of(error), opened.last_words()]))) from error
             self.about = _about(client)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from callgate.errors import ToolError
 
-__all__ = ["ServerFailedError", "UrlElicitationError", "is_safe_page", "reason_of"]
+__all__ = ["ServerFailedError", "UrlElicitationError", "is_safe_page", "leaves", "reason_of"]
 
 REASON_CHARS_MAX = 2000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -30,15 +30,16 @@ class UrlElicitationError(ToolError):
 
 def reason_of(error: BaseException) -> str:
     """The reason of a failure in one line: the innermost errors of a group, each once."""
-    found = dict.fromkeys(f"{type(one).__name__}: {one}".rstrip(": ") for one in _leaves(error))
+    found = dict.fromkeys(f"{type(one).__name__}: {one}".rstrip(": ") for one in leaves(error))
     said = [str(error)] if isinstance(error, ServerFailedError) else list(found)
     return " ".join("; ".join(said).split())[:REASON_CHARS_MAX]
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The innermost errors of a group, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            yield from _leaves(inner)  # pyright: ignore[reportUnknownArgumentType]
+            yield from leaves(inner)  # pyright: ignore[reportUnknownArgumentType]
     else:
         yield error
 

@@ -18,6 +18,7 @@ from callgate import strict_json
 from callgate.errors import JsonError, UsageError
 from callgate.mcp.connection import ATTEMPT_S
 from callgate.mcp.host import Host
+from callgate.mcp.oauth_client import oauth_client_of
 from callgate.mcp.server import START_S, McpServer
 from callgate.types import JsonObject
 
@@ -32,7 +33,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "command": (str, list), "args": list, "env": dict, "cwd": str, "url": str, "httpUrl": str, "type": str,
     "transport": str, "headers": dict, "timeout": (int, float), "startTimeout": (int, float),
     "start_s": (int, float), "startup_timeout_sec": (int, float), "startup_timeout_ms": (int, float),
-    "trust": bool, "disabled": bool, "enabled": bool,
+    "oauth": dict, "auth": dict, "trust": bool, "disabled": bool, "enabled": bool,
     "includeTools": list, "excludeTools": list, "disabledTools": list,
 }  # fmt: skip
 # Key of the time for starting -> its unit in milliseconds: ours, and those of other systems.
@@ -115,7 +116,9 @@ def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFil
         )
         return
     try:
-        found.servers.append(_server(name, fields))
+        said: list[str] = []
+        found.servers.append(_server(name, fields, said))
+        found.warnings.extend(f"{where}: {sentence}" for sentence in said)
     except UsageError as error:
         found.warnings.append(f"{where} was left out: {error}")
 
@@ -137,7 +140,7 @@ def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
     return fields
 
 
-def _server(name: str, fields: JsonObject) -> McpServer:
+def _server(name: str, fields: JsonObject, said: list[str]) -> McpServer:
     command: Any = fields.get("command")
     if command is not None:
         command = [*(command if isinstance(command, list) else [command]), *fields.get("args", [])]  # pyright: ignore[reportUnknownVariableType]
@@ -166,6 +169,7 @@ def _server(name: str, fields: JsonObject) -> McpServer:
         headers=_texts(fields.get("headers")),
         timeout_s=None if timeout is None else timeout / 1000,
         start_s=starting / 1000,
+        oauth=oauth_client_of(login, said) if (login := fields.get("oauth") or fields.get("auth")) else None,
         trust=fields.get("trust", False),
         include=fields.get("includeTools"),
         exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],

@@ -16,9 +16,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from callgate.errors import UsageError
 from callgate.mcp.clock import PersonClock
-from callgate.mcp.errors import ServerFailedError, is_safe_page
+from callgate.mcp.errors import ServerFailedError, is_safe_page, leaves
 from callgate.mcp.host import Host
 from callgate.mcp.oauth_callback import PATH, bound_socket, expect_redirect
+from callgate.mcp.oauth_client import OAuthClient, login_provider, machine_provider, registered
 from callgate.mcp.tokens import TokenFile
 from callgate.types import JsonObject
 
@@ -40,8 +41,11 @@ LOGIN_S = 600.0
 class OAuthSession:
     """The authentication of one attempt to connect."""
 
-    def __init__(self, server: str, url: str, host: Host, clock: PersonClock, tokens: TokenFile) -> None:
+    def __init__(
+        self, server: str, url: str, host: Host, clock: PersonClock, tokens: TokenFile, client: OAuthClient | None = None
+    ) -> None:
         self._server, self._url = server, url
+        self._client = client or OAuthClient()
         self._host, self._clock = host, clock
         self._tokens = tokens
         self._socket: socket.socket | None = None
@@ -64,7 +68,8 @@ class OAuthSession:
         except UsageError as error:
             # Most servers want no login, and are none the worse for it.
             self._unreadable = str(error)
-        if self._unreadable or (self._host.login is None and "tokens" not in known):
+        can_log_in = self._host.login is not None or self._client.is_machine
+        if self._unreadable or not (can_log_in or "tokens" in known):
             yield _unsigned(self)
             return
         self._provider = self._made(known)
@@ -83,23 +88,41 @@ class OAuthSession:
         why = self._unreadable or f"nobody can be asked here: {how}"
         self.problem = f"it wants a login, and {why}"
 
-    def _made(self, known: dict[str, Any]) -> OAuthClientProvider:
-        from mcp.client.auth import OAuthClientProvider
-        from mcp.shared.auth import OAuthClientMetadata
-        from pydantic import AnyUrl
+    def is_final(self, error: BaseException) -> bool:
+        """True if another attempt after this error would end in the same way, or ask a person again who has said no."""
+        from mcp.client.auth import OAuthRegistrationError
 
+        if not self.is_shut and any(isinstance(one, OAuthRegistrationError) for one in leaves(error)):
+            self.is_shut = True
+            self.problem = (
+                "it wants a login, and lets no client register itself: get a client id from its operator, and put it "
+                f'into the entry of {self._server!r} as "oauth": {{"clientId": "..."}}, with "clientSecret" if there is one'
+            )
+        return self.is_shut
+
+    def _made(self, known: dict[str, Any]) -> OAuthClientProvider:
+        if self._client.is_machine:
+            storage = _Storage(self._tokens, self._url, self._client, with_client=False)
+            provider = machine_provider(self._client, self._url, storage)
+            storage.context = provider.context
+            return provider
         # An address that was registered is used again; if its port is taken, callgate registers anew.
-        port = _port_of(known)
+        port = self._client.callback_port or _port_of(known)
         if self._host.login is not None:
-            self._socket = (bound_socket(port) if port else None) or bound_socket()
+            self._socket = bound_socket(port) if port else None
+            if self._socket is None and self._client.callback_port is not None:
+                raise ServerFailedError(f"the port {port} for its login is taken by another program")
+            self._socket = self._socket or bound_socket()
             if self._socket is None:
                 raise ServerFailedError("no port of this machine is free for a login")
         self._port = here = self._socket.getsockname()[1] if self._socket else port or 1
-        storage = _Storage(self._tokens, self._url, with_client=here == port)
-        provider = OAuthClientProvider(
+        redirect_uri = f"http://127.0.0.1:{here}{PATH}"
+        storage = _Storage(self._tokens, self._url, self._client, with_client=here == port, redirect_uri=redirect_uri)
+        provider = login_provider(
+            self._client,
             self._url,
-            OAuthClientMetadata(client_name="callgate", redirect_uris=[AnyUrl(f"http://127.0.0.1:{here}{PATH}")]),
-            storage,
+            redirect_uri,
+            storage=storage,
             redirect_handler=self._send_away,
             callback_handler=self._come_back,
         )
@@ -174,8 +197,9 @@ def _unsigned(session: OAuthSession) -> httpx2.Auth:
 class _Storage:
     """The SDK's token storage for one server, with the scope and expiry of its tokens."""
 
-    def __init__(self, file: TokenFile, url: str, *, with_client: bool) -> None:
+    def __init__(self, file: TokenFile, url: str, client: OAuthClient, *, with_client: bool, redirect_uri: str = "") -> None:
         self._file, self._url = file, url
+        self._client, self._redirect_uri = client, redirect_uri
         self._with_client = with_client
         self.context: Any = None
 
@@ -183,6 +207,8 @@ class _Storage:
         from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
         known, context = self._file.read(self._url), self.context
+        if self._client.client_id is not None and known.get("client_id") != self._client.client_id:
+            return None  # They were given to another client.
         tokens = _valid(OAuthToken, known.get("tokens"))
         if tokens is not None:
             # The SDK forgets these with the process, and would then renew a token never, or at the wrong place.
@@ -197,6 +223,7 @@ class _Storage:
         self._file.update(
             self._url,
             tokens=_plain(tokens),
+            client_id=self._client.client_id,
             expires_at=None if tokens.expires_in is None else time.time() + tokens.expires_in,
             issuer=context.auth_server_url,
             metadata=_plain(context.oauth_metadata),
@@ -206,6 +233,8 @@ class _Storage:
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull
 
+        if self._client.client_id is not None:
+            return registered(self._client, self._redirect_uri, self.context.oauth_metadata)
         known = self._file.read(self._url).get("client")
         return _valid(OAuthClientInformationFull, known) if self._with_client else None
 

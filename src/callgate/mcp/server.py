@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from callgate.config.known_secrets import remember_secrets_in
+from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.mcp import tools_from
@@ -30,6 +30,7 @@ from callgate.mcp.content import value_of
 from callgate.mcp.errors import UrlElicitationError
 from callgate.mcp.host import NOBODY, Host
 from callgate.mcp.oauth import OAuthSession
+from callgate.mcp.oauth_client import OAuthClient
 from callgate.mcp.requests import Requests
 from callgate.mcp.resources import Resource, ResourceTool, ServerPrompt
 from callgate.mcp.tokens import TokenFile
@@ -84,6 +85,7 @@ class McpServer:
         cwd: The folder that the child runs in.
         transport: `http` (streamable HTTP) or `sse`; None tries one after the other.
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
+        oauth: The client to log in as, if one was registered beforehand; its scopes; or a client that logs in for itself.
         host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing
             but answers of a person, where the gate has an `elicit`.
 
@@ -107,6 +109,7 @@ class McpServer:
         transport: Transport | None = None,
         start_s: float = START_S,
         host: Host | None = None,
+        oauth: OAuthClient | None = None,
     ) -> None:
         _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
         self.name = name
@@ -115,7 +118,9 @@ class McpServer:
         self.url = url
         self.trust = trust
         self.host = host or NOBODY
-        self._env, self._headers = env, headers
+        self._env, self._headers, self._oauth = env, headers, oauth
+        if oauth is not None:
+            remember_secrets(oauth.client_secret, oauth.private_key)
         remember_secrets_in({"env": env, "headers": headers})
         self._cwd = None if cwd is None else str(cwd)
         self._timeout_s, self.start_s = timeout_s, start_s
@@ -273,7 +278,7 @@ class McpServer:
             self._transports = [*self._transports[1:], transport]
             url = self.url or ""
             address = Address(url=url, headers=self._headers or {}, silence_s=max(SILENCE_S, self._timeout_s or 0))
-            oauth = OAuthSession(self.name, url, self.host, self._clock, TokenFile())
+            oauth = OAuthSession(self.name, url, self.host, self._clock, TokenFile(), self._oauth)
             opening = web_transport(address, transport, oauth, self._requests)
         async with opening as opened:
             yield opened

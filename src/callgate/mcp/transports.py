@@ -67,7 +67,7 @@ async def web_transport(
     with signed as auth:
         streams = {"http": _http_streams, "sse": _sse_streams}[transport](address, auth)
         opened = _opened(streams, lambda: oauth.problem, requests)
-        opened.is_hopeless = lambda: oauth.is_shut
+        opened.is_hopeless = oauth.is_final
         yield opened
 
 
