@@ -29,6 +29,12 @@ class Client:
 
     surface = SURFACE
 
+    def resources(self) -> Any:
+        return None
+
+    def files(self) -> Any:
+        return None
+
     def __init__(self, turns: int = TURNS) -> None:
         self.turns = turns
         self.bodies: list[int] = []

@@ -60,7 +60,10 @@ ROWS: list[tuple[Any, Any]] = [
     ),
     (events.CallProposed(CALL), {"type": "call_proposed", "call": PLAIN_CALL}),
     (events.CallArgsDelta("c1", "{"), {"type": "call_args_delta", "call_id": "c1", "text": "{"}),
-    (events.ApprovalNeeded(CALL, "why"), {"type": "approval_needed", "call": PLAIN_CALL, "reason": "why", "preview": None}),
+    (
+        events.ApprovalNeeded(CALL, "why"),
+        {"type": "approval_needed", "call": PLAIN_CALL, "reason": "why", "preview": None, "always": ""},
+    ),
     (events.CallStarted(CALL), {"type": "call_started", "call": PLAIN_CALL}),
     (events.CallProgress("c1", "half", 0.5), {"type": "call_progress", "call_id": "c1", "message": "half", "fraction": 0.5}),
     (events.CallFinished(CALL, RESULT), {"type": "call_finished", "call": PLAIN_CALL, "result": PLAIN_RESULT}),
@@ -97,7 +100,7 @@ ROWS: list[tuple[Any, Any]] = [
                     {
                         "call": PLAIN_CALL,
                         "state": "finished",
-                        "decision": {"verdict": "allow", "reason": "", "by": "policy", "rule": ""},
+                        "decision": {"verdict": "allow", "reason": "", "by": "policy", "rule": "", "approver": ""},
                         "result": PLAIN_RESULT,
                         "edited": False,
                     }

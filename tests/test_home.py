@@ -36,7 +36,7 @@ def test_a_missing_program_fails_where_everything_is_required(home: ModuleType) 
 
 
 def test_an_unknown_program_is_named_with_those_that_are_known(home: ModuleType) -> None:
-    with pytest.raises(KeyError, match=r"'chrome'.*chromium, node, npm, postgres"):
+    with pytest.raises(KeyError, match=r"'chrome'.*chromium, node, npm, pgbouncer, postgres"):
         home.need("chrome", environ={})
 
 

@@ -12,6 +12,8 @@ __all__ = ["lazy_names"]
 def lazy_names(package: str, places: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package: module of the package -> the names that are found there."""
     where = {name: module for module, names in places.items() for name in names}
+    # A module of the package that has the name of something in it would hide that as soon as it is imported.
+    assert not where.keys() & places.keys(), f"{package}: {sorted(where.keys() & places.keys())} are modules and names"
 
     def load(name: str) -> Any:
         if name not in where:

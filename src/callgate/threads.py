@@ -62,6 +62,7 @@ _PATH = re.compile(
     r"(?P<path>(?:[A-Za-z]:[/\\](?![/\\])|\\\\(?=\w)|/(?=[\w.@+~-]))[\w.@+~-]+(?:[/\\][\w.@+~-]+)*[/\\]?)"
 )
 _QUOTED = re.compile(r"([\"'`])((?:[A-Za-z]:[/\\]|/|\\\\)(?!/)[^\"'`\n]*[/\\][^\"'`\n]*?)[/\\]?\1")
+_FILE = re.compile(r"/[^/]+/[^/]+/[^/]*\.\w{1,8}$|/[^/]+/[^/]*\.(?:pem|key|env|py|txt|log|db|sqlite)$")
 _FURTHER = re.compile(r"(?: [\w.@+~-]+)+(?:[/\\][\w.@+~-]+)+")
 _ROOTS = frozenset({"Library", "System", "Users", "Volumes", "bin", "dev", "etc", "home", "lib", "mnt", "opt", "private",
                     "proc", "root", "run", "srv", "sys", "tmp", "usr", "var"})  # fmt: skip
@@ -97,11 +98,11 @@ def without_paths(text: str) -> str:
 
 
 def _is_path(path: str) -> bool:
-    """True for a path of a file system: of Windows, or below a folder that systems have, this one or others."""
+    """True for a path of a file system: of Windows, below a folder that systems have, or deep and with a file's ending."""
     if not path.startswith("/"):
         return True
     first, slash, _ = path[1:].partition("/")
-    return bool(slash) and (first in _ROOTS or os.path.isdir(f"/{first}"))
+    return bool(slash) and (first in _ROOTS or os.path.isdir(f"/{first}") or _FILE.search(path) is not None)
 
 
 def _last_name(path: str) -> str:

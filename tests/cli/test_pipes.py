@@ -168,7 +168,7 @@ def test_every_event_is_documented_with_its_fields() -> None:
     for event in EVENTS:
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower()
         assert documented[name] == [field.name for field in dataclasses.fields(event)], name
-    reply = typing.get_type_hints(EVENTS[-1])["reply"]
+    reply = typing.get_origin(typing.get_type_hints(EVENTS[-1])["reply"])
     assert documented["reply"] == [field.name for field in dataclasses.fields(reply) if field.name != "history"]
 
 

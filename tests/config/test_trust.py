@@ -61,7 +61,7 @@ def test_a_list_of_folders_without_their_content_trusts_none(env: dict[str, str]
 
 
 def test_large_and_unreadable_files_are_no_error(env: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.modules["callgate.config.trust"], "BYTES_MAX", 5)
+    monkeypatch.setattr(sys.modules["callgate.config.trust_store"], "BYTES_MAX", 5)
     (project / ".callgate.toml").write_text("this is = no TOML at all")
     trust(project, env)
     assert is_trusted(project, env)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callgate.content import call_args
 from callgate.content.collect import Collector
 from callgate.content.collect import ModelResponse as Collected
 from callgate.errors import LimitExceededError, ModelError, ProtocolError
 from callgate.gemini import ResponseReader
-from callgate.openai import answer as answer_module
 from callgate.openai.answer import AnswerReader, finish_reason_of, says_something
 from callgate.testing.answers import Mint, answer, calls, text, thought
 from callgate.testing.chat_answers import STYLES, Style, chat_chunks
@@ -198,7 +198,7 @@ def test_lone_surrogates_in_arguments_are_replaced() -> None:
 def test_a_server_cannot_make_names_and_keys_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProtocolError, match="name of a call"):
         collected([delta(piece("x" * 600, index=0)), delta(piece("y" * 600, index=0)), END])
-    monkeypatch.setattr(answer_module, "KEYS_MAX", 2)
+    monkeypatch.setattr(call_args, "KEYS_MAX", 2)
     with pytest.raises(LimitExceededError, match="more than 2 keys"):
         collected([delta(piece("add", '{"a":1,"b":2,"c":3}', index=0)), END])
 

@@ -551,7 +551,8 @@ def newer_python() -> str | None:
     if sys.version_info >= (3, 12):
         return sys.executable
     for path in sorted(Path.home().glob(".pyenv/versions/3.1[2-9].*/bin/python")):
-        tried = subprocess.run([path, "-c", "import callgate.run.run"], capture_output=True, env=os.environ | PATHS)
+        imports = "import callgate.run.run, pydantic_core"
+        tried = subprocess.run([path, "-c", imports], capture_output=True, env=os.environ | PATHS)
         if tried.returncode == 0:
             return str(path)
     return None

@@ -34,8 +34,6 @@ from callgate.content.read import call_of, is_call, is_response, is_thought, par
 from callgate.errors import JsonError, ModelError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
-from callgate.run.media import delete_files
-from callgate.run.session_changes import uploads_of
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
 from callgate.store.listing import delete_older, read_facts
@@ -360,10 +358,13 @@ def delete_sessions(
 
 async def _forget_uploads(facts: list[Fact], session: str) -> None:
     """Delete the files of a session at Google, if there is a key; otherwise they expire there after two days."""
+    from callgate.run.session_changes import uploads_of
+
     files = uploads_of(facts)
     if not files:
         return
     from callgate.models.gemini import GeminiModel
+    from callgate.run.media import delete_files
 
     try:
         model = GeminiModel("gemini-flash-latest")

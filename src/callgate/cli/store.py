@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -23,7 +22,6 @@ from callgate.store.database import failure
 from callgate.store.dialect import Dialect, Transaction
 from callgate.store.schema import SCHEMA_VERSION, SchemaState, prepare_schema, schema_state
 from callgate.store.sql import SqlStore
-from callgate.store.sqlite import sqlite_store
 from callgate.store.transfer import DIGEST_KEY, Transfer, copy_store, store_digest
 
 __all__ = ["store"]
@@ -84,6 +82,10 @@ def backup(target: str, *, store: str | None) -> None:
     The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is a SQLite store, whatever
     the source is; it is compared with the source by hash before it gets its name, and has the hash in it.
     """
+    import sqlite3
+
+    from callgate.store.sqlite import sqlite_store
+
     source, path = _existing(store_place(store)), Path(target)
     if path.exists():
         raise click.UsageError(f"{target} exists already")
@@ -167,6 +169,8 @@ def _with_bar(label: str, source: Dialect, target: Dialect, *, others_allowed: b
 
 def _seal(path: Path, done: Transfer) -> None:
     """Note the hash in a backup, and make it one file that is on the disk."""
+    import sqlite3
+
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO callgate_meta VALUES (?, ?)", (DIGEST_KEY, done.sha256))
         connection.commit()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callgate.config.loader import ConfigError, Settings, Value, load_settings, masked, parsed_text
     from callgate.config.places import config_file, project_file, state_dir
     from callgate.config.table import SETTINGS, Setting, setting_of
-    from callgate.config.trust import is_trusted, trust, trusted_folders, untrust, write_atomically
+    from callgate.config.trust_store import is_trusted, trust, trusted_folders, untrust, write_atomically
 
 __all__ = [
     "SETTINGS", "ConfigError", "Setting", "Settings", "Value", "config_file", "is_trusted", "load_settings", "masked",
@@ -28,5 +28,5 @@ __getattr__ = lazy_names(__name__, {
     "loader": ("ConfigError", "Settings", "Value", "load_settings", "masked", "parsed_text"),
     "places": ("config_file", "project_file", "state_dir"),
     "table": ("SETTINGS", "Setting", "setting_of"),
-    "trust": ("is_trusted", "trust", "trusted_folders", "untrust", "write_atomically"),
+    "trust_store": ("is_trusted", "trust", "trusted_folders", "untrust", "write_atomically"),
 })  # fmt: skip

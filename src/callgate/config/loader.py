@@ -19,7 +19,7 @@ from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.config.lines import KeyLines, toml_of
 from callgate.config.places import config_file, project_file
 from callgate.config.table import SETTINGS, Setting, closest, nearest
-from callgate.config.trust import is_trusted, trusted_folders
+from callgate.config.trust_store import is_trusted, trusted_folders
 from callgate.config.values import fitting, masked, parsed_text, placed
 from callgate.errors import UsageError
 from callgate.types import JsonObject

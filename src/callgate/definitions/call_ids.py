@@ -57,6 +57,12 @@ class _Ids:
         self._out.lose(result.at, "id", f"{self._target.title}: a result needs the id of its call", f"{new!r}")
         return new
 
+    def note_mismatch(self, result: Result, call: Call) -> None:
+        """Report the id or the name of a result that its call does not have."""
+        for keyword, given, own in (("id", result.id, call.id), ("name", result.name, call.name)):
+            if given is not None and own is not None and given != own:
+                self._out.lose(result.at, keyword, f"a result says {given!r}, and its call {own!r}", f"{own!r}")
+
     def _new(self) -> str:
         number = self._count
         while (new := f"callgate_{number}") in self._taken:
@@ -115,6 +121,7 @@ def _answer(result: Result, waiting: list[_Open], ids: _Ids) -> tuple[float, Res
     if place is None:
         return float("inf"), replace(result, id=ids.of_orphan(result))
     answered = waiting.pop(place)
+    ids.note_mismatch(result, answered.given)
     return answered.number, replace(result, id=answered.call.id, name=answered.call.name)
 
 

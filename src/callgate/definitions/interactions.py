@@ -225,7 +225,11 @@ def _message_from(node: Node) -> Message:
 
 
 def _thoughts(node: Node) -> Iterator[Thought]:
-    text = "".join(block.find_text("text") or "" for block in node.find_items("summary"))
+    text = ""
+    for block in node.find_items("summary"):
+        block.find("type")
+        text += block.find_text("text") or ""
+        block.lose_unread(f"{TITLE}: only the text of a summary is carried")
     signature = node.find_text("signature")
     if text or signature != SKIP_SIGNATURE:  # The placeholder alone says nothing.
         yield Thought(text=text, signature=None if signature == SKIP_SIGNATURE else signature, at=node.at)

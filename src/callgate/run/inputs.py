@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from callgate.errors import UsageError
-from callgate.permission.cache import ResultCache
 from callgate.permission.policy import Policy
 from callgate.permission.rates import RateLimits
 from callgate.prices import PriceTable, price_table
 from callgate.request import ContextCache
 from callgate.types import Limits, Price
+
+if TYPE_CHECKING:
+    from callgate.permission.cache import ResultCache
 
 __all__ = ["CacheLike", "PricesLike", "usable_caches", "usable_history", "usable_parts", "usable_prices"]
 
@@ -30,6 +32,10 @@ def usable_caches(given: CacheLike) -> tuple[ResultCache | None, ContextCache | 
     Raises:
         UsageError: there is something else among them, or one kind twice.
     """
+    if given is None or given is False:
+        return None, None
+    from callgate.permission.cache import ResultCache
+
     items: list[object] = [ContextCache()] if given is True else list(given) if isinstance(given, (list, tuple)) else [given]
     items = [item for item in items if item is not None and item is not False]
     results = [item for item in items if isinstance(item, ResultCache)]
