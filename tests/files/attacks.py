@@ -1104,6 +1104,8 @@ def search_does_not_look_into_secrets_unasked(place: Place) -> None:
 
 def become(user: int) -> None:
     """Goes on as another user, who may not even be able to read this file: everything is imported first."""
+    import uuid  # noqa: F401 - the encoder of JSON imports it with the first value that it does not know
+
     from callgate import FileTools
 
     with tempfile.TemporaryDirectory() as base:

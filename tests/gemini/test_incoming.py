@@ -40,7 +40,7 @@ def test_settings_come_out_as_they_would_be_sent() -> None:
         "cachedContent": "cachedContents/1",
     }  # fmt: skip
     incoming = read_request({"contents": [], **sent})
-    assert settings_of(incoming.settings, "developer") == sent
+    assert settings_of(incoming.settings, "developer", "gemini-2.5-flash") == sent
     assert incoming.rest == {}
 
 
