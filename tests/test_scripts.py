@@ -182,14 +182,26 @@ def test_set_up_with_an_old_python_says_so_in_one_sentence(tmp_path: Path) -> No
 
 @posix
 def test_system_packages_does_nothing_where_nothing_is_missing(tmp_path: Path) -> None:
-    path = programs(tmp_path / "bin", chromium="", fish="", node="", npm="", postgres="", zsh="", apt_get="exit 9")
+    path = programs(
+        tmp_path / "bin",
+        chromium="",
+        fish="",
+        nginx="",
+        node="",
+        npm="",
+        postgres="",
+        slowhttptest="",
+        zsh="",
+        apt_get="exit 9",
+    )
     done = shell("system-packages", cwd=tmp_path, path=path)
     assert (done.returncode, done.stdout) == (0, "system-packages: everything is here already\n")
 
 
 @posix
 def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) -> None:
-    fakes = {"fish": "", "node": "", "postgres": "", "zsh": "", "id": "echo 0", "apt_get": 'echo "$DEBIAN_FRONTEND $*"'}
+    there = dict.fromkeys(("fish", "nginx", "node", "postgres", "slowhttptest", "zsh"), "")
+    fakes = {**there, "id": "echo 0", "apt_get": 'echo "$DEBIAN_FRONTEND $*"'}
     done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", **fakes))
     first, update, install = done.stdout.splitlines()
     assert done.returncode == 0
@@ -205,7 +217,9 @@ def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) ->
     [({"id": "echo 0"}, "there is no apt-get here"), ({"id": "echo 1000", "apt_get": "exit 9"}, "run it as root")],
 )
 def test_system_packages_that_cannot_install_says_why(tmp_path: Path, fakes: dict[str, str], sentence: str) -> None:
-    done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", postgres="", fish="", zsh="", **fakes))
+    done = shell(
+        "system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", postgres="", fish="", nginx="", zsh="", **fakes)
+    )
     assert done.returncode == 1
     assert sentence in done.stderr
     assert "chromium nodejs npm" in done.stderr
