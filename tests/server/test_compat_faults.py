@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -246,3 +247,39 @@ def test_a_request_that_the_model_fails_on_does_not_stop_the_next_one() -> None:
             failed, answered = (site.post("/v1/chat/completions", body) for _ in range(2))
     assert (failed.status, failed.headers["retry-after"], answered.status) == (502, "1", 200)
     assert len(fake.requests) == 6
+
+
+# Requests that are sent twice ---------------------------------------------------------------------------------------------
+
+REPEATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat completions": ("/v1/chat/completions", {"model": "callgate", "messages": [{"role": "user", "content": "?"}]}),
+    "gemini": ("/v1beta/models/callgate:generateContent", {"contents": [{"role": "user", "parts": [{"text": "?"}]}]}),
+    "messages": (
+        "/v1/messages",
+        {"model": "callgate", "max_tokens": 9, "messages": [{"role": "user", "content": "?"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_request_with_the_same_key_is_the_same_run(site: Site, name: str) -> None:
+    path, body = REPEATED[name]
+    model = STAGE.plays("Once.", "Twice.")
+    first, second = (site.post(path, body, Idempotency_Key=f"key of {name}") for _ in range(2))
+    assert (first.status, second.status, len(model.requests)) == (200, 200, 1)
+    assert b"Once." in first.body
+    assert b"Once." in second.body
+    assert first.headers["callgate-run"] == second.headers["callgate-run"]
+    other = json.loads(json.dumps(body).replace("?", "!"))
+    assert site.post(path, other, Idempotency_Key=f"key of {name}").status == 409
+
+
+def test_a_file_that_a_server_cannot_fetch_is_refused_with_what_to_send_instead() -> None:
+    with FakeOpenAI.in_thread() as fake, serving(Service(Gate(openai_model(fake, None), []))) as running:
+        part = {"fileData": {"fileUri": "gs://bucket/a.pdf", "mimeType": "application/pdf"}}
+        got = running.post(
+            "/v1beta/models/callgate:generateContent", {"contents": [{"role": "user", "parts": [part, {"text": "?"}]}]}
+        )
+    assert got.status == 400
+    assert "cannot be sent by its address (gs://bucket/a.pdf)" in got.json["error"]["message"]
+    assert "send a PDF" not in got.json["error"]["message"]

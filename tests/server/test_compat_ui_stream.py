@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callgate import Gate, Policy, tool
+from callgate import Gate, Policy, ScriptedModel, tool
 from callgate.errors import RateLimitedError
 from callgate.server import Service
 from callgate.testing import answer, call, text, thought
 
-from .conftest import Site, Stage, add, poke, serving
+from .conftest import Site, Slow, Stage, add, poke, serving
 
 HERE = Path(__file__).resolve().parent
 STAGE = Stage()
@@ -228,3 +229,36 @@ def test_a_message_that_is_asked_for_again_is_answered_anew(page: Callable[..., 
     shown = page(say=["Tell."], regenerate=True, id="sdk-again")
     assert shown["messages"][1]["parts"][-1]["text"] == "Another."
     assert [len(request.contents) for request in model.requests] == [1, 1]
+
+
+# A front end that was loaded anew -----------------------------------------------------------------------------------------
+
+
+def test_a_chat_whose_run_goes_on_is_told_from_its_beginning_and_204_without_one(
+    serve: Callable[..., Site], slow: Slow
+) -> None:
+    model = ScriptedModel([[text("Wait."), call("slow")], "Done."])
+    site = serve(Gate(model, [slow.tool]))
+    assert site.get(f"{URL}/one/stream").status == 204
+    bodies: list[bytes] = []
+
+    def ask() -> None:
+        bodies.append(site.post(URL, {"id": "one", "messages": [user("Go.")]}).body)
+
+    def resume() -> None:
+        bodies.append(site.get(f"{URL}/one/stream").body)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert slow.started.wait(60)
+    resuming = threading.Thread(target=resume)
+    resuming.start()
+    run = site.service.run_of("ui-one")
+    assert run is not None
+    site.until(lambda: len(run._listeners) == 2, "the second reader")
+    slow.go.set()
+    asking.join(60)
+    resuming.join(60)
+    assert bodies[0] == bodies[1]
+    assert "".join(part["delta"] for part in parts_of(bodies[0]) if part["type"] == "text-delta") == "Wait.Done."
+    assert site.get(f"{URL}/one/stream").status == 204

@@ -33,12 +33,12 @@ from callgate.history.repair import repaired, starts_exchange
 from callgate.models import ModelRequest, answering, describe, known_settings
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, guard_of
-from callgate.server.body import off_loop
+from callgate.server.body import header_of, off_loop
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
-from callgate.types import CallRecord, Content, JsonObject, Reply, ToolChoice, ToolDefinition
+from callgate.types import CallRecord, Content, JsonObject, Part, Reply, ToolChoice, ToolDefinition
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -238,18 +238,32 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
     history: list[Content] | None = contents
     if wanted.session is not None and said is not None and await service.store.load(wanted.session):
         history = None  # The session knows more of it than the client: its calls and their results.
-    return await service.start(
-        Ask(
-            prompt=said,
-            session=wanted.session,
-            history=history or None,
-            tool_choice=wanted.tool_choice,
-            system=wanted.system,
-            settings=settings,
-            model=own_name(service, wanted.model),
-            detached=wanted.detached,
-        )
+    ask = Ask(
+        prompt=said,
+        session=wanted.session,
+        history=history or None,
+        tool_choice=wanted.tool_choice,
+        system=wanted.system,
+        settings=settings,
+        model=own_name(service, wanted.model),
+        detached=wanted.detached,
     )
+    key = header_of(incoming, b"idempotency-key")
+    if key is None:
+        return await service.start(ask)
+    principal = CURRENT_PRINCIPAL.get()
+    owner = None if principal is None else principal.owner
+    run, _ = await service.keys.run(key, _keyed_body(wanted, said), partial(service.start, ask), owner=owner)
+    return run
+
+
+def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObject:
+    """The request as it is compared with another one that has the same key."""
+    body: JsonObject = {
+        "model": wanted.model, "contents": [*wanted.contents], "system": wanted.system, "tool_choice": wanted.tool_choice,
+        "settings": dict(wanted.settings), "native": dict(wanted.native), "session": wanted.session,
+    }  # fmt: skip
+    return body if said is None else body | {"prompt": [*said]}
 
 
 async def _said(run: Run) -> AsyncGenerator[JsonObject]:

@@ -97,6 +97,17 @@ async def chat(service: Service, request: Request) -> Response:
     return StreamingReply(_events(run), encoder, service.options, headers)
 
 
+async def resume(service: Service, request: Request) -> Response:
+    """Tells the run of a chat that goes on from its beginning, for a front end that was loaded anew; 204 if none does."""
+    session = session_of(request.path_params["chat"])
+    run = service.run_of(str(session))
+    if run is None or run.is_over:
+        return Response(status_code=204)
+    await service.check_session(run.session)
+    headers = {**HEADER, SESSION: run.session, "Callgate-Run": run.id}
+    return StreamingReply(_events(run), UiStream(message=None, shown=frozenset()), service.options, headers)
+
+
 def session_of(chat_id: str | None) -> str | None:
     """The name of a chat's session."""
     if chat_id is None:
@@ -295,6 +306,10 @@ OPERATIONS = (
     Operation(
         "POST", "/api/v1/ui/chat", chat, takes=REQUEST, gives={200: {"type": "string"}}, media_type="text/event-stream",
         fails=(409, 500, 502, 504),
+    ),
+    Operation(
+        "GET", "/api/v1/ui/chat/{chat}/stream", resume, gives={200: {"type": "string"}, 204: {}},
+        media_type="text/event-stream", fails=(410, 500, 502, 504),
     ),
 )  # fmt: skip
 
