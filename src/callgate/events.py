@@ -92,6 +92,8 @@ class ApprovalNeeded:
     """A preview of the call's effect, such as a diff, if its tool has one."""
     always: str = ""
     """The scope of an `always` answer in words, such as `for /src/**`."""
+    confirm: str = ""
+    """The text that the approver must type to confirm the call, if a rule wants that."""
 
 
 @dataclass(frozen=True, slots=True)

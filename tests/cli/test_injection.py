@@ -18,6 +18,7 @@ from callgate.cli.escaping import one_line, shown_args, visible, wrapped
 from callgate.cli.render import Terminal
 from callgate.events import ApprovalNeeded, CallFinished, CallProgress, CallStarted, Event, Notice, RunEnded, TextDelta
 from callgate.history.conversation import Conversation
+from callgate.permission import Answered
 from callgate.types import FunctionCall, Reply, ToolDefinition, ToolResult, Usage
 
 _spec = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))
@@ -125,7 +126,12 @@ async def super_ask(approver: Approver, question: str) -> None:
 
 
 def asked(
-    call: FunctionCall, *answers: str, preview: str | None = None, definition: ToolDefinition | None = None, **environ: str
+    call: FunctionCall,
+    *answers: str,
+    preview: str | None = None,
+    definition: ToolDefinition | None = None,
+    confirm: str = "",
+    **environ: str,
 ) -> tuple[Any, str]:
     show, _, err = terminal()
     approver = Answers(show, environ)
@@ -133,7 +139,7 @@ def asked(
 
     async def story() -> Any:
         approver.see(Notice("x", "y"))
-        approver.see(ApprovalNeeded(call, "why", preview))
+        approver.see(ApprovalNeeded(call, "why", preview, confirm=confirm))
         approver.see(ApprovalNeeded(call, "why", "twice"))
         return await approver(call, definition or ToolDefinition(name=call.name, kind="mcp"), "why\x1b[2J")
 
@@ -243,6 +249,26 @@ def test_an_edit_may_be_made_in_an_editor(tmp_path: Path):
     assert asked(call, "e", EDITOR=str(script))[0].args == {"a": 7, "b": "\u202e"}
     assert asked(call, "e", "n", VISUAL="/no/such/editor")[0] == "no"
     assert asked(call, "e", "n", VISUAL="false")[0] == "no"
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (("y", "orders"), Answered(answer="yes", confirm="orders")),
+        (("a", " orders "), Answered(answer="yes", confirm="orders")),
+        (("y", "order"), "no"),
+        (("y", ""), "no"),
+        (("y", "y"), "no"),
+        (("n",), "no"),
+        (("l",), "later"),
+        (("e", '{"name": "users"}', "users"), Answered(answer="yes", args={"name": "users"}, confirm="users")),
+    ],
+    ids=["typed", "always", "another_name", "enter", "another_yes", "no", "later", "edited"],
+)
+def test_a_call_that_must_be_confirmed_is_answered_yes_with_the_typed_name_only(answers: tuple[str, ...], expected: Any):
+    answered, text = asked(FunctionCall(name="drop", args={"name": "orders"}, id="1"), *answers, confirm="orders")
+    assert answered == expected
+    assert ("Type orders to confirm:" in text) == (answers[0] in ("y", "a"))
 
 
 def test_while_a_question_is_open_nothing_else_is_drawn():

@@ -198,3 +198,20 @@ def test_a_call_that_waits_is_listed_however_many_sessions_came_after_it(serve, 
     asyncio.run_coroutine_threadsafe(others(), site.loop).result(60)
     for _ in range(2):
         assert [one["session"] for one in site.get("/api/v1/approvals").json["approvals"]] == ["first"]
+
+
+def test_a_call_that_must_be_confirmed_runs_only_with_the_name_of_what_it_destroys(serve, delete, ran) -> None:
+    policy = Policy(rules=[{"verdict": "ask", "tool": "delete", "confirm": "name"}])
+    site = serve(Gate(script("orders"), [delete], policy=policy))
+    (approval,) = site.chat({"prompt": "Delete it."}).json["approvals"]
+    assert approval["confirm"] == "orders"
+    assert approval["reason"].endswith("To confirm, type 'orders'.")
+    path = f"/api/v1/approvals/{approval['session']}/{approval['call_id']}"
+    for body in ({"answer": "yes"}, {"answer": "always"}, {"answer": "yes", "confirm": "order"}):
+        refused = site.post(path, body)
+        assert (refused.error, ran) == ((422, "not_confirmed"), [])
+    assert site.get("/api/v1/approvals").json == {"approvals": [approval]}
+    taken = site.post(path, {"answer": "yes", "confirm": "orders"})
+    assert taken.status == 200
+    site.until(lambda: not site.service.live, "the end of the run")
+    assert ran == ["orders"]

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -180,7 +181,8 @@ class CallPipeline:
             reason=reason,
             preview=await around.executor.preview(call),
         )
-        await self._owner.emit(ApprovalNeeded(call, reason, question.preview, around.guard.scope(call)))
+        scope, confirm = around.guard.scope(call), around.guard.confirmation(call)
+        await self._owner.emit(ApprovalNeeded(call, reason, question.preview, scope, confirm))
         ask = around.ask
         if ask is None:
             return facts.ApprovalAnswered(id=call.id, answer="no")
@@ -199,6 +201,8 @@ class CallPipeline:
         text = user_code.call(lambda: str(error)).value or ""
         said = f"approve failed for {call.name!r}, so the call is denied: {type(error).__name__}: {text}"
         logger.error("asking about %r failed", call.name, exc_info=error)
+        # Seen without a handler of logs too; a filter that makes an error of it must not end the run.
+        user_code.call(lambda: warnings.warn(said, RuntimeWarning, stacklevel=1))
         await self._owner.emit(Notice("approve_failed", said, "warning"))
         return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(error).__name__}).")
 

@@ -52,7 +52,7 @@ class Approver:
         self._tty = tty
         self.before_question: Callable[[], None] | None = None
         """Discard keys that were typed before the question, including those already read."""
-        self._previews: dict[str, asyncio.Future[str | None]] = {}
+        self._announced: dict[str, asyncio.Future[ApprovalNeeded]] = {}
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
@@ -72,21 +72,26 @@ class Approver:
     def see(self, event: Event) -> None:
         """Observe every event before it is shown: the one that announces a question carries the preview of the call."""
         if isinstance(event, ApprovalNeeded):
-            preview = self._preview(event.call.id)
-            if not preview.done():
-                preview.set_result(event.preview)
+            announced = self._announcement(event.call.id)
+            if not announced.done():
+                announced.set_result(event)
 
     async def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
         """`yes`, `no`, `always`, `later`, or the call as it was edited."""
-        preview: str | None = None
+        asked = ApprovalNeeded(call, reason)
         with contextlib.suppress(TimeoutError):
             # Everything before it has been shown by now.
-            preview = await asyncio.wait_for(self._preview(call.id), PREVIEW_WAIT_S)
-        self._previews.pop(call.id, None)
+            asked = await asyncio.wait_for(self._announcement(call.id), PREVIEW_WAIT_S)
+        self._announced.pop(call.id, None)
         async with self.asking():
             with self._tty.cooked() if self._tty is not None else contextlib.nullcontext():
-                self._show(call, definition, reason, preview)
-                return await self._answer(call, definition)
+                self._show(call, definition, reason, asked.preview)
+                answer = await self._answer(call, definition)
+                return (
+                    await self._confirmed(answer, asked.confirm)
+                    if asked.confirm and answer not in ("no", "later")
+                    else answer
+                )
 
     async def _answer(self, call: FunctionCall, definition: ToolDefinition) -> Approval:
         while True:
@@ -97,10 +102,23 @@ class Approver:
             if edited is not None:
                 return edited
 
-    def _preview(self, call_id: str) -> asyncio.Future[str | None]:
-        if call_id not in self._previews:
-            self._previews[call_id] = asyncio.get_running_loop().create_future()
-        return self._previews[call_id]
+    async def _confirmed(self, answer: Approval, wanted: str) -> Approval:
+        """The yes with the text that confirms it; no if something else is typed."""
+        from callgate.permission import Answered
+
+        args = answer.args if isinstance(answer, FunctionCall) else None
+        shown = ascii_json(wanted)[1:-1]
+        question = f"Type {shown} to confirm:" if args is None else "Type the name of what it is about to confirm:"
+        typed = (await self._ask(question)).strip()
+        if args is None and typed not in (wanted, shown):
+            self._terminal.line("  Not confirmed, so it is not run.", color="failed")
+            return "no"
+        return Answered(answer="yes", args=args, confirm=wanted if args is None else typed)
+
+    def _announcement(self, call_id: str) -> asyncio.Future[ApprovalNeeded]:
+        if call_id not in self._announced:
+            self._announced[call_id] = asyncio.get_running_loop().create_future()
+        return self._announced[call_id]
 
     # Showing --------------------------------------------------------------------------------------------------------------
 

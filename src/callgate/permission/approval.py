@@ -26,6 +26,8 @@ class Answered:
     """Why. With a no the model is told of it."""
     by: str = ""
     """Who answered, for the audit log; empty: the user of the program."""
+    confirm: str = ""
+    """The text that was typed to confirm the call, where a rule has `confirm`."""
 
 
 Approval: TypeAlias = "Literal['yes', 'no', 'always', 'later'] | FunctionCall | Answered"

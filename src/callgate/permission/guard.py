@@ -89,17 +89,43 @@ class Guard:
         """Say in words what an `always` answer about this call would allow."""
         return scope_of(self.tools.definition(call.name), call)
 
+    def confirmation(self, call: FunctionCall) -> str:
+        """The text that an approver repeats to confirm the call; empty if no rule wants one."""
+        return self.enforced.confirmation(self.tools.definition(call.name), call.args)
+
+    def require_confirmation(self, call: FunctionCall, answer: Approval) -> None:
+        """Refuse a yes to a call that a rule wants confirmed, unless the answer repeats the text.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if answer in ("no", "later") or (isinstance(answer, Answered) and answer.answer == "no"):
+            return
+        args = answer.args if isinstance(answer, (Answered, FunctionCall)) else None
+        wanted = self.confirmation(call if args is None else replace(call, args=sanitize_args(args)))
+        typed = answer.confirm if isinstance(answer, Answered) else ""
+        if wanted and typed != wanted:
+            found = f", not {typed!r}" if typed else ""
+            raise UsageError(
+                f"the call of {call.name!r} is not confirmed: answer yes with confirm={wanted!r}{found}, what it is about"
+            )
+
     def answer(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
         """The fact that an answer makes.
 
         Raises:
-            UsageError: it is no answer.
+            UsageError: it is no answer, or does not confirm a call that must be confirmed.
         """
+        fact = self._answered(call, answer)
+        self.require_confirmation(call, answer)
+        return fact
+
+    def _answered(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
         if isinstance(answer, Answered):
             if answer.args is not None and answer.answer != "yes":
                 raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
             plain = answer.answer if answer.args is None else replace(call, args=answer.args)
-            fact = self.answer(call, plain)
+            fact = self._answered(call, plain)
             return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])), by=answer.by)
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
@@ -119,6 +145,8 @@ class Guard:
         asked = self.enforced.decide(definition, call, digest=digest)
         if "sensitive" in asked.rule.split():
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
+        if self.confirmation(call):
+            return facts.ApprovalAnswered(id=call.id, answer="yes", reason="Such a call is confirmed each time.")
         rule = session_rule(definition, call, digest=digest, raised_by=asked.rule)
         return facts.ApprovalAnswered(id=call.id, answer="always", rule=rule)
 

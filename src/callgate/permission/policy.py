@@ -46,6 +46,8 @@ class _Ask:
 
     rule: str
     reason: str
+    lasts: bool = True
+    """False if it is asked about each time, whatever was answered before and whatever the mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,15 +145,22 @@ class Policy:
             reasons.append(reason)
         covering = [rule for rule in always if covers(rule, definition, call.args, digest)]
         lasting = {name for rule in covering for name in rule.raised_by.split()}
-        left = [ask for ask in asks if ask.rule == "sensitive" or ask.rule not in lasting]
+        left = [ask for ask in asks if not ask.lasts or ask.rule not in lasting]
         if asks and not left:
             return Decision(verdict="allow", reason="The user allowed such calls for the whole session.", by="user")
         if asks and not (left := [ask for ask in left if not self._mode_allows(ask, definition, call.args)]):
             return Decision(verdict="allow", reason=f"The mode {self.mode!r} allows it unasked.", by="mode")
         if left:
             said, names = dict.fromkeys(ask.reason for ask in left), dict.fromkeys(ask.rule for ask in left)
-            return Decision(verdict="ask", reason=" ".join(said), rule=" ".join(names))
+            typed = self.confirmation(definition, call.args)
+            asked = " ".join(said) + (f" To confirm, type {typed!r}." if typed else "")
+            return Decision(verdict="ask", reason=asked, rule=" ".join(names))
         return Decision(verdict="allow", reason=reasons[0])
+
+    def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any]) -> str:
+        """The text that an approver repeats to confirm a call; empty if no rule wants one."""
+        rules = (rule for part in (self, *self.parts) for rule in part._about(definition) if rule.confirm is not None)
+        return next((rule.confirmation(definition, args) for rule in rules if rule.matches(definition, args)), "")
 
     def explain(self, definition: ToolDefinition) -> Explanation:
         """Summarise the decisions about calls of the tool; `decide` follows the same rules."""
@@ -262,9 +271,15 @@ class Policy:
             return None, "Plan mode is on: only tools that are read-only run. Say what you would do instead."
         asks: list[_Ask] = []
         if sensitive is not None:
-            asks.append(_Ask("sensitive", f"{sensitive!r:.200} is a sensitive file, which is always asked about."))
+            asks.append(
+                _Ask("sensitive", f"{sensitive!r:.200} is a sensitive file, which is always asked about.", lasts=False)
+            )
         asks += [
-            _Ask(rule.id, rule.reason or f"The policy says: {_in_words(rule, definition)}.")
+            _Ask(
+                rule.id,
+                rule.reason or f"The policy says: {_in_words(rule, definition)}.",
+                lasts=rule.confirm is None,
+            )
             for rule in rules
             if rule.verdict == "ask"
         ]
@@ -291,7 +306,7 @@ class Policy:
         self, ask: _Ask, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode | None = None
     ) -> bool:
         mode = mode or self.mode
-        if ask.rule == "sensitive":
+        if not ask.lasts:
             return False
         if mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
             return not any(path_parts(path.replace("\\", "/"))[1] for path in paths_in(definition, args))

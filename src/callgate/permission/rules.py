@@ -25,6 +25,7 @@ __all__ = ["KINDS", "MODES", "VERDICTS", "Mode", "Rule", "rule_from"]
 Mode: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
 MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
 VERDICTS = ("allow", "ask", "deny")
+CONFIRMATION_CHARS_MAX = 200
 KINDS = ("function", "file", "command", "mcp", "worker")
 
 
@@ -54,6 +55,8 @@ class Rule:
     """Name of an argument -> a regular expression for its whole text, without look-around and back-references."""
     reason: str = ""
     """A sentence for the approver and the model."""
+    confirm: str | None = None
+    """The argument that names what a call destroys; the approver repeats its value. Only with the verdict `ask`."""
     _subject: Subject = field(init=False, repr=False, compare=False, default=Subject())
     _paths: tuple[PathGlob, ...] = field(init=False, repr=False, compare=False, default=())
     _args: tuple[tuple[str, Glob | Regex], ...] = field(init=False, repr=False, compare=False, default=())
@@ -67,6 +70,10 @@ class Rule:
             raise UsageError(f"a rule has read_only={self.read_only!r}: use true or false")
         if not isinstance(self.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance] - files hold anything
             raise UsageError(f"a rule has the reason {self.reason!r}: use a sentence")
+        if self.confirm is not None and (not isinstance(cast("Any", self.confirm), str) or not self.confirm):
+            raise UsageError(f"a rule has confirm={self.confirm!r}: use the name of an argument")
+        if self.confirm is not None and self.verdict != "ask":
+            raise UsageError(f"a rule has confirm={self.confirm!r} and says {self.verdict!r}: only 'ask' can be confirmed")
         subject = Subject.read(self.tool, self.server)
         paths = _texts(self.paths)
         globs, regexes = _mapping(self.args, "args"), _mapping(self.patterns, "patterns")
@@ -81,6 +88,7 @@ class Rule:
     def id(self) -> str:
         """The same for the same rule, in whatever order rules stand."""
         names = [f.name for f in dataclasses.fields(self) if f.init and f.name != "reason"]
+        names = [name for name in names if name != "confirm" or self.confirm is not None]  # Older rules keep their ids.
         plain = {name: getattr(self, name) for name in names}
         return hashlib.sha256(json.dumps(plain, sort_keys=True, default=dict).encode()).hexdigest()[:12]
 
@@ -111,6 +119,15 @@ class Rule:
         """The arguments that the rule is about and that the tool does not have."""
         names = _argument_names(definition)
         return [] if names is None else [name for name, _ in self._args if _declared_as(definition, name) not in names]
+
+    def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any]) -> str:
+        """The text that confirms a call: the value of the argument, or the tool's name if it has none that can be typed."""
+        if self.confirm is None:
+            return ""
+        value = args.get(self.confirm, _default_of(definition, self.confirm))
+        text = text_of(value) if isinstance(value, (str, int, float)) else ""
+        can_be_typed = text.strip() == text and text.isprintable() and 0 < len(text) <= CONFIRMATION_CHARS_MAX
+        return text if can_be_typed else definition.name
 
     @property
     def sentence(self) -> str:

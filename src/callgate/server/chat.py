@@ -46,6 +46,7 @@ ANSWER: JsonObject = {
             "properties": {
                 "answer": {"enum": ["yes", "no", "always"]},
                 "arguments": {"type": "object", "description": "What the call is to run with instead; only with yes."},
+                "confirm": {"type": "string", "maxLength": 1_000, "description": "The text that confirms the call."},
                 "message": {"type": "string", "maxLength": 10_000, "description": "Why; with no the model is told."},
             },
             "additionalProperties": False,
@@ -127,7 +128,12 @@ def answer_from(value: Any) -> Approval:
     fields = cast("JsonObject", value)
     if fields.get("arguments") is not None and fields["answer"] != "yes":
         raise HttpError(422, "invalid_request", "arguments: other arguments go with the answer 'yes' alone")
-    return Answered(answer=fields["answer"], args=fields.get("arguments"), message=fields.get("message", ""))
+    return Answered(
+        answer=fields["answer"],
+        args=fields.get("arguments"),
+        message=fields.get("message", ""),
+        confirm=fields.get("confirm", ""),
+    )
 
 
 def asked(body: JsonObject, *, waits: bool) -> Ask:

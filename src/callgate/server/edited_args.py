@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
+from callgate.run.gate import guard_of
 from callgate.server.errors import HttpError
 from callgate.types import FunctionCall
 
@@ -19,15 +21,20 @@ PROBLEM_CHARS = 1000
 
 
 def check_edit(service: Service, call: FunctionCall, approval: Approval) -> None:
-    """Refuse other arguments that do not fit the tool, before the answer counts.
+    """Refuse other arguments that do not fit the tool, and a yes that is not confirmed, before the answer counts.
 
     Raises:
-        HttpError: they do not.
+        HttpError: they do not, or it is not.
     """
     if isinstance(approval, Answered) and approval.args is not None:
         checked = service.gate.tools.check(replace(call, args=approval.args))
         if checked.problems:
             raise HttpError(422, "invalid_arguments", checked.problems[0][:PROBLEM_CHARS])
+    if call.name in service.gate.tools:
+        try:
+            guard_of(service.gate).require_confirmation(call, approval)
+        except UsageError as error:
+            raise HttpError(422, "not_confirmed", str(error)) from None
 
 
 async def check_answers(service: Service, session: str, answers: Mapping[str, Approval]) -> None:

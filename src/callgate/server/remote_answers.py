@@ -155,6 +155,7 @@ def _written(approval: Approval) -> str:
         "args": answered.args,
         "message": answered.message,
         "by": answered.by,
+        "confirm": answered.confirm,
     }
     return strict_json.dump(fields).decode()
 

@@ -24,6 +24,7 @@ APPROVAL: JsonObject = {
         "reason": {"type": "string"},
         "preview": {"type": ["string", "null"]},
         "always": {"type": "string", "description": "The scope of an `always` answer, in words."},
+        "confirm": {"type": "string", "description": "The text that an approval must repeat as `confirm`; mostly empty."},
         "tool": {"type": ["object", "null"]},
     },
 }
@@ -75,5 +76,6 @@ async def asked_json(service: Service, session: str, call: FunctionCall, reason:
         "reason": reason,
         "preview": await service.gate.tools.preview(call) if known else None,
         "always": scope_of(definition, call) if definition else "",
+        "confirm": service.gate.policy.confirmation(definition, call.args) if definition else "",
         "tool": tool_json(service, definition) if definition else None,
     }

@@ -18,6 +18,12 @@ export class ApprovalForm {
     this.send = send;
     this.since = performance.now();
     this.note = el("input", { type: "text", id: freshId("why"), maxlength: "2000", autocomplete: "off" });
+    this.confirm = el("input", { type: "text", id: freshId("confirm"), maxlength: "1000", autocomplete: "off", spellcheck: "false" });
+    this.confirmation = el("div", { class: "confirm", hidden: !asked.confirm });
+    this.confirmation.append(
+      el("label", { for: this.confirm.id }, asked.confirm ? `To confirm, type ${asciiJson(asked.confirm)} without the quotes` : "To confirm, type the name of what the call is about"),
+      this.confirm,
+    );
     this.status = el("p", { class: "failed-line", role: "alert" });
     this.editor = el("div", { class: "editor", hidden: true });
     // The end of the exact arguments: nothing is approved before it was on the screen.
@@ -38,6 +44,7 @@ export class ApprovalForm {
       this.exact(),
       this.end,
       this.editor,
+      this.confirmation,
       el("div", { class: "answers" }, this.buttons),
       el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Note that goes with your answer (optional)"), this.note),
       this.status,
@@ -93,6 +100,14 @@ export class ApprovalForm {
       this.end.scrollIntoView({ block: "end" });
       return;
     }
+    if (body.answer !== "no" && !this.confirmation.hidden) {
+      if (!this.confirm.value) {
+        this.status.textContent = "Type the name first: this call must be confirmed.";
+        this.confirm.focus();
+        return;
+      }
+      body = { ...body, confirm: this.confirm.value };
+    }
     // A disabled button loses the focus: give it back afterwards.
     this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
@@ -101,6 +116,7 @@ export class ApprovalForm {
       await this.send(body);
     } catch (error) {
       this.busy(false);
+      if (error.code === "not_confirmed") this.confirmation.hidden = false;
       this.status.textContent = error.message;
     }
   }

@@ -257,9 +257,9 @@ const TAKES = {
   call_args_delta({ call_id, text }) {
     this.cards.get(call_id)?.addArgs(text);
   },
-  approval_needed({ call, reason, preview, always }) {
+  approval_needed({ call, reason, preview, always, confirm }) {
     const card = this.card(call);
-    if (!card.isFinal) card.ask({ call, reason, preview, always });
+    if (!card.isFinal) card.ask({ call, reason, preview, always, confirm });
   },
   call_started({ call }) {
     this.card(call).start(call);
