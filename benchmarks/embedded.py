@@ -8,6 +8,7 @@ runs with the decoder, and with `--both` also free, without grammar and question
     python benchmarks/embedded.py                      known, new and dev; ends with 1 if a goal is missed
     python benchmarks/embedded.py --sets test          the test set, once per release
     python benchmarks/embedded.py --both --bfcl 4      with every fourth BFCL case, with and without the decoder
+    python benchmarks/embedded.py --cases 60 --sets dev --bfcl 1 --categories simple_python    samples
     python benchmarks/embedded.py --misses             shows what went wrong
 """
 
@@ -17,6 +18,7 @@ import argparse
 import asyncio
 import json
 import math
+import re
 import sys
 import time
 from collections import Counter
@@ -30,6 +32,8 @@ from callgate import Conversation, ToolDefinition
 from callgate.content.build import call_part, response_part
 from callgate.content.read import call_parts, candidate_of, text_of, usage_of
 from callgate.declaration import declare
+from callgate.embedded.decoder import sane_text
+from callgate.embedded.mentions import leaves_of
 from callgate.errors import CallgateError
 from callgate.events import Notice
 from callgate.models import embedded as models
@@ -113,7 +117,7 @@ def conversation(case: dict[str, Any]) -> Conversation:
 
 def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score: Score) -> None:
     kind = case["kind"]
-    score.count("well-formed", answer.finish == "STOP")
+    score.count("well-formed", not is_malformed(answer))
     if kind == "parallel":
         left = list(case["expected"])
         right = len(answer.calls) == len(left)
@@ -151,6 +155,20 @@ def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score:
         )
 
 
+def is_malformed(answer: Answer) -> bool:
+    """True if an answer broke off, is a call written as prose, or has marks of the format inside a value."""
+    values = [leaf for _, args in answer.calls for leaf in leaves_of(args) if isinstance(leaf, str)]
+    return (
+        answer.finish != "STOP"
+        or _IMITATION.search(answer.text) is not None
+        or any(sane_text(value) != value for value in values)
+    )
+
+
+_IMITATION = re.compile(r"^[`\s]*TOOL\b|TOOL_CALL|^[`\s]*[\w.]+\((?:\{|\))|\}\)\s*$")
+"""A call, or the beginning of one, in prose."""
+
+
 def _exact(args: dict[str, Any], expected: dict[str, Any], accept: dict[str, Any], defaults: dict[str, Any]) -> bool:
     for key, value in args.items():
         allowed = [*([expected[key]] if key in expected else defaults.get(key, [])), *accept.get(key, [])]
@@ -163,24 +181,29 @@ def _plain(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else [_plain(v) for v in value] if isinstance(value, list) else value
 
 
-async def prompts(model: EmbeddedModel, file: str) -> Score:
+def sampled(cases: list[Any], count: int) -> list[Any]:
+    """At most so many of the cases, evenly spaced; 0 is all."""
+    return cases[:: max(len(cases) // count, 1)][:count] if count else cases
+
+
+async def prompts(model: EmbeddedModel, file: str, count: int = 0) -> Score:
     data, score = json.loads((DATA / file).read_text("utf-8")), Score()
     lists = {name: definitions(tools) for name, tools in (data.get("lists") or {"": data["tools"]}).items()}
-    for case in data["cases"]:
+    for case in sampled(data["cases"], count):
         answer = await ask(model, conversation(case), lists[case.get("list", "")])
         score.seconds.append(answer.seconds)
         judge(case, answer, data["default_args"], score)
     return score
 
 
-async def bfcl(model: EmbeddedModel, category: str, every: int) -> Score:
+async def bfcl(model: EmbeddedModel, category: str, every: int, count: int = 0) -> Score:
     score = Score()
-    for case in _bfcl.cases(category)[::every]:
+    for case in sampled(_bfcl.cases(category)[::every], count):
         talk = Conversation()
         talk.add_user(case["prompt"])
         answer = await ask(model, talk, definitions(case["tools"]), case["system"])
         score.seconds.append(answer.seconds)
-        score.count("well-formed", answer.finish == "STOP")
+        score.count("well-formed", not is_malformed(answer))
         if "irrelevance" in category:
             right = not answer.calls
             score.count("no tool", right)
@@ -237,7 +260,7 @@ async def main(options: argparse.Namespace) -> int:
         model = EmbeddedModel(announce=False, ask=grammar and not options.no_ask, grammar=grammar)
         how = "grammar" if grammar else "free"
         for name in options.sets:
-            score = await prompts(model, SETS[name])
+            score = await prompts(model, SETS[name], options.cases)
             show(f"{name}, {how}", score, misses=options.misses)
             missed += [
                 f"{figure} of {name}: {score.part(figure):.0%}, goal {goal:.0%}"
@@ -246,8 +269,9 @@ async def main(options: argparse.Namespace) -> int:
             ]
             if grammar and score.part("well-formed") < 1:
                 missed.append(f"{name}: malformed answers with the grammar")
-        for category in _bfcl.CATEGORIES if options.bfcl else ():
-            show(f"bfcl {category}, {how}", await bfcl(model, category, options.bfcl), misses=options.misses)
+        for category in options.categories if options.bfcl else ():
+            score = await bfcl(model, category, options.bfcl, options.cases)
+            show(f"bfcl {category}, {how}", score, misses=options.misses)
         print(f"memory after all that: {memory_mib(model.engine.pid)} MiB")
     await speed(model)
     for sentence in missed:
@@ -274,6 +298,8 @@ if __name__ == "__main__":
     parser.add_argument("--both", action="store_true", help="also without the grammar")
     parser.add_argument("--free", action="store_true", help="only without the grammar")
     parser.add_argument("--bfcl", type=int, default=0, metavar="N", help="every Nth case of BFCL; 0 for none")
+    parser.add_argument("--categories", nargs="*", choices=_bfcl.CATEGORIES, default=_bfcl.CATEGORIES)
+    parser.add_argument("--cases", type=int, default=0, metavar="N", help="at most N cases of each set, evenly spaced")
     parser.add_argument("--no-ask", action="store_true", help="without the copy test")
     parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=["known", "new", "dev"])
     parser.add_argument("--misses", action="store_true", help="show what went wrong")

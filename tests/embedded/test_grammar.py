@@ -103,6 +103,7 @@ def test_prose_is_always_possible_and_never_holds_the_beginning_of_a_call(gbnf, 
     grammar = gbnf(grammar_of([tool()]))
     assert grammar.matches(prose)
     assert not grammar.matches(f"{prose} TOOL_CALL: act({{}})")
+    assert not grammar.matches(f"{prose} TOOL")
     assert not grammar.matches("")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate.embedded.automaton import Choices
-from callgate.embedded.candidates import candidates_of, said_choices
+from callgate.embedded.candidates import candidates_of, is_complete, number_lists, said_choices
 from callgate.embedded.dates import dates_in, times_in
 from callgate.embedded.mentions import leaves_of, mentions_in
 from callgate.embedded.numbers import arithmetic_in, numbers_in
@@ -33,6 +33,9 @@ TODAY = date(2026, 11, 17)
         ("15% of 213 million", [15, 213e6]),
         ("a dozen eggs", [12]),
         ("[22,33,42] and 1e-9", [22, 33, 42, 1e-9]),
+        ("[-50000, 10000,15000] and (1,250)", [-50000, 10000, 15000, 1250]),
+        ("8.5 million square kilometers", [8.5e6]),
+        ("5ft 10in", [5, 10, 5 + 10 / 12]),
         ("zwei Stunden, quinze minutes", [2, 15, 2.25]),
         ("version 3.2.1 at 192.168.1.1, ISO-9001, 2027-09-30, 555-1234", []),
         ("the first one, this one", [1]),
@@ -105,6 +108,8 @@ INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "strin
         ("150 or 7", {"level": {**INTEGER, "maximum": 10}}, [7]),
         ("20%", {"share": {**NUMBER, "maximum": 1}}, [0.2]),
         ("on 3 May 2027", {"year": INTEGER}, [2027]),
+        ("3 hectares", {"area": {**NUMBER, "description": "Area in square meters"}}, [30000]),
+        ("ironing", {"kind": {**INTEGER, "description": "'1' for cleaning, '2' for ironing"}}, [2]),
     ],
 )
 def test_a_number_is_offered_in_the_unit_of_its_argument_and_to_no_other(
@@ -233,3 +238,72 @@ def test_of_two_choices_the_one_beside_the_copied_value_is_meant() -> None:
     mentions = mentions_in(["Spinning on Monday for Ayodele and pilates on Friday for Franziska"], today=TODAY)
     assert said_choices(tool.slots[1], mentions) == ["monday", "friday"]
     assert said_choices(tool.slots[1], mentions, used=["pilates"]) == ["friday"]
+
+
+def test_a_number_beside_the_name_of_an_argument_counts_more_than_one_in_the_clause_of_the_last_value() -> None:
+    said = "Density of Brazil in 2022 if the population is 213 million and the land area is 8.5 million square kilometers"
+    of = owner("density", country=TEXT, land_area={**NUMBER, "description": "The area in square kilometers."})
+    found = candidates_of(of.slots[1], of, mentions_in([said], today=TODAY), used=["Brazil"])
+    assert found.values == ("8500000",)
+
+
+@pytest.mark.parametrize(
+    ("said", "lists"),
+    [
+        ("the mean of [22,33,42]", ["[22, 33, 42]"]),
+        ("flows [-50000, 10000, 15000, 10000]", ["[-50000, 10000, 15000, 10000]"]),
+        ("for 3 pupils: 1, 1 and 2", ["[1, 1, 2]"]),
+        ("between [1,2] and [3,4]", ["[1, 2]", "[3, 4]"]),
+        ("5 of 7", []),
+    ],
+)
+def test_a_list_of_numbers_is_offered_whole_with_its_repeated_items(said: str, lists: list[str]) -> None:
+    of = owner(numbers={"type": "array", "items": INTEGER})
+    assert number_lists(of.slots[0], mentions_in([said], today=TODAY)) == lists
+
+
+def test_a_list_that_another_argument_has_taken_is_not_offered_again() -> None:
+    of = owner(a={"type": "array", "items": INTEGER}, b={"type": "array", "items": INTEGER})
+    said = mentions_in(["between [1,2] and [3,4]"], today=TODAY)
+    assert number_lists(of.slots[1], said, used=[[1, 2]]) == ["[3, 4]"]
+
+
+def test_a_quoted_string_may_have_an_apostrophe() -> None:
+    said = mentions_in(["the review 'I love it! It's fresh.'."], today=TODAY)
+    assert [quote.text for quote in said.messages[0].quotes] == ["I love it! It's fresh."]
+
+
+@pytest.mark.parametrize(
+    ("said", "piece", "is_offered"),
+    [
+        ("concerts in San Diego next month (April 2022)", "San Diego", True),
+        ("concerts in San Diego (April 2022)", "San Diego (April 2022", False),
+        ("the weather in Moscow, specifying the wind", "Moscow, specifying the wind", False),
+        ("the weather in Portland, Oregon", "Portland, Oregon", True),
+    ],
+)
+def test_a_piece_does_not_go_across_an_aside_or_into_the_next_clause(said: str, piece: str, is_offered: bool) -> None:
+    assert copied(said, piece) is is_offered
+
+
+def test_a_piece_that_says_nothing_new_is_no_way_to_go() -> None:
+    of = owner("search", county=TEXT, state=TEXT)
+    said = mentions_in(["lawsuits against Apple in Clara County"], today=TODAY)
+    found = candidates_of(of.slots[1], of, said, used=["Apple", "Clara County"])
+    starts = [text.text[start:] for text in found.texts for start in text.starts]
+    assert starts[0] == "lawsuits against Apple in Clara County"
+    assert not any(start.startswith(("Apple", "Clara")) for start in starts)
+
+
+def test_a_letter_with_a_stroke_is_met_by_the_plain_one() -> None:
+    assert copied("Book it for Łukasz Wiśniewski.", "Łukasz Wiśniewski")
+    start = Choices(['"Łukasz"']).start()
+    taken = start.take(b' "Lukasz"')
+    assert taken is not None
+    assert taken[0] == ' "Łukasz"'
+
+
+def test_a_code_beside_the_name_of_its_argument_is_not_missing() -> None:
+    of = owner(berth={**TEXT, "description": "Berth such as C-14"}, boat=TEXT)
+    said = mentions_in(["Berth A-02 for Marguerite please"], today=TODAY)
+    assert [is_complete(slot, of, said) for slot in of.slots] == [True, False]

@@ -14,6 +14,7 @@ from callgate import Conversation, ToolDefinition
 from callgate.declaration import declare
 from callgate.embedded.decoder import Step
 from callgate.embedded.gguf import GgufHead
+from callgate.embedded.scope import DECLINED
 from callgate.embedded.weights import Files
 from callgate.errors import LimitExceededError
 from callgate.events import Notice
@@ -335,3 +336,44 @@ def test_a_list_is_copied_item_by_item_and_closed_whatever_marks_the_model_would
     engine = StandIn('TOOL_CALL: find({"numbers": [3, 5]')
     found = items(use(engine), request("find 3 and 5", tools=(tool("find", numbers=schema),)))
     assert spoken(found) == spoken([last({"functionCall": {"name": "find", "args": {"numbers": [3, 5]}}})])
+
+
+def test_a_list_with_repeated_items_is_called_as_it_was_said(use: Any) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    engine = StandIn('TOOL_CALL: find({"numbers": [3]})')
+    found = items(use(engine), request("find [3,5,3,50]", tools=(tool("find", numbers=schema),)))
+    assert spoken(found) == spoken([last({"functionCall": {"name": "find", "args": {"numbers": [3, 5, 3, 50]}}})])
+
+
+def test_composed_text_ends_before_the_marks_of_the_format(use: Any) -> None:
+    engine = StandIn('TOOL_CALL: send({"message": "All is well.\'})assistantname: send({"})')
+    found = items(use(engine), request("send that we are fine", tools=(tool("send", message=TEXT),)))
+    assert spoken(found) == spoken([last({"functionCall": {"name": "send", "args": {"message": "All is well."}}})])
+
+
+def test_strings_and_numbers_inside_an_object_are_among_those_that_were_said(use: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": TEXT, "age": {"type": "integer"}, "email": TEXT},
+        "required": ["name", "age"],
+    }
+    engine = StandIn('TOOL_CALL: add({"person": {"name": "Chester", "age": 42}})')
+    items(use(engine), request("add Chester, who is 42", tools=(tool("add", person=schema),)))
+    (grammar,) = [body["grammar"] for path, body in engine.asked if path == "step" and body["count"] > 1]
+    written = dict(line.split(" ::= ") for line in grammar.splitlines())
+    rules = [written[name] for name in ("v-1", "v-2")]
+    assert rules == ['"\\"" ("42\\"" | "Chester\\"")', '"42"']
+    assert "email" not in grammar
+
+
+def test_an_object_without_what_it_requires_is_asked_for(use: Any) -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    engine = StandIn('TOOL_CALL: add({"person": {"age": 42}})')
+    found = items(use(engine), request("add a person", tools=(tool("add", person=schema),)))
+    assert [item.code for item in found if isinstance(item, Notice)] == ["asked_instead"]
+
+
+def test_a_call_written_as_prose_is_never_an_answer(use: Any) -> None:
+    engine = StandIn('find({"what": "keys"})')
+    found = items(use(engine), request("Hm", tools=(tool("find", what=TEXT),)))
+    assert spoken(found) == spoken([chunk({"text": DECLINED}), last()])

@@ -37,7 +37,6 @@ class SpanText:
         for piece in pieces:
             places.append(places[-1] + len(piece))
         self.text = "".join(pieces)
-        self.starts = [places[span.start] for span in spans if span.begins]
         self.ends = frozenset(places[span.end] for span in spans if span.ends)
         self.breaks = frozenset(places[place] for place in breaks)
         """Places that no value goes across."""
@@ -46,6 +45,33 @@ class SpanText:
             if span.is_content:
                 content[places[span.start] : places[span.end]] = b"\1" * (places[span.end] - places[span.start])
         self.content = content
+        self.leads = self._leading()
+        """For each place, without and with content so far: whether a value that has come there can end."""
+        self.starts = [places[span.start] for span in spans if span.begins and self.leads[places[span.start]][0]]
+
+    def pieces(self, *, chars_max: int) -> list[str]:
+        """The values, as they are written inside of quotes, that are not longer than this."""
+        found: dict[str, None] = {}
+        for start in self.starts:
+            has_content = False
+            for place in range(start, min(start + chars_max, len(self.text)) + 1):
+                if has_content and place in self.ends:
+                    found[self.text[start:place]] = None
+                if has_content and place in self.breaks:
+                    break
+                has_content = has_content or bool(self.content[place])
+        return list(found)
+
+    def _leading(self) -> list[tuple[bool, bool]]:
+        size = len(self.text)
+        leads = [(False, False)] * size + [(False, size in self.ends)]
+        for place in range(size - 1, -1, -1):
+            without, with_content = leads[place + 1]
+            leads[place] = (
+                with_content if self.content[place] else without and place + 1 not in self.breaks,
+                place in self.ends or (place not in self.breaks and with_content),
+            )
+        return leads
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +152,9 @@ class Choices:
             found.setdefault('"', []).append(_At(node=_Node(is_last=True)))
         if at.place < len(text.text) and not (at.has_content and at.place in text.breaks):
             has_content = at.has_content or bool(text.content[at.place])
-            found.setdefault(text.text[at.place], []).append(_At(text=text, place=at.place + 1, has_content=has_content))
+            is_across = not has_content and at.place + 1 in text.breaks
+            if text.leads[at.place + 1][has_content] and not is_across:
+                found.setdefault(text.text[at.place], []).append(_At(text=text, place=at.place + 1, has_content=has_content))
 
     def _after_value(self, found: dict[str, list[_At]]) -> None:
         for char, node in self.endings.next.items():
@@ -193,4 +221,9 @@ def _plain(char: str) -> str:
     """A letter without case and accent; anything else unchanged."""
     if not char.isalpha():
         return {"’": "'", "‘": "'", "–": "-", "—": "-"}.get(char, char)
-    return unicodedata.normalize("NFKD", char)[0].casefold()
+    low = unicodedata.normalize("NFKD", char)[0].casefold()
+    return _STROKES.get(low, low)
+
+
+_STROKES = dict(zip("łøđðħŧıæœþß", "loddhtiaots", strict=True))
+"""Letters that have no accent to take off, but are written as another one where they cannot be written."""

@@ -18,11 +18,11 @@ from typing import Any
 
 from callgate.embedded.automaton import Span, SpanText
 from callgate.embedded.mentions import Mentions, Message, Word
-from callgate.embedded.numbers import UNITS, NumberMention, arithmetic_in, converted, stem
+from callgate.embedded.numbers import UNITS, NumberMention, arithmetic_in, converted, runs_of, stem
 from callgate.embedded.slots import Slot, ToolSlots
 from callgate.embedded.vocabulary import CURRENCIES, STOP_WORDS, TRANSLATIONS
 
-__all__ = ["Candidates", "candidates_of", "is_given", "said_choices"]
+__all__ = ["Candidates", "candidates_of", "is_complete", "is_given", "number_lists", "said_choices"]
 
 SPAN_CHARS_MAX = 3_000
 """Characters of messages whose pieces are offered."""
@@ -42,7 +42,7 @@ _DATE_FORMATS = (
     (re.compile(r"DD-MM-YYYY", re.IGNORECASE), "%d-%m-%Y"),
     (re.compile(r"\bISO\b|\b\d{4}-\d\d-\d\d\b"), "%Y-%m-%d"),
 )
-_PHRASE = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:is|=|means|for|:|being)\s*([^,.;)]+)", re.IGNORECASE)
+_PHRASE = re.compile(r"(-?\d+(?:\.\d+)?)['\"]?\s*(?:is|=|means|for|:|being)\s*([^,.;)]+)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
 _PART_OF_DATE: Mapping[str, str] = MappingProxyType({"year": "year", "month": "month", "day": "day"})
 
@@ -92,12 +92,51 @@ def _number_candidates(
     slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collection[str], numbers: Sequence[Any]
 ) -> Candidates:
     """The numbers of the clause of the last copied value, or else of the whole conversation."""
-    for source in filter(None, (_near(used, mentions), mentions)):
+    near = _near(used, mentions)
+    if near is not None and not _has_named(slot, near) and _has_named(slot, mentions):
+        near = None  # The slot's own number stands elsewhere.
+    for source in filter(None, (near, mentions)):
         fitting = [value for value in _numbers(slot, owner, source) if _fits(value, slot)]
-        values = [_json(value) for value in fitting if _is_unused(value, numbers, mentions)]
+        described = _described(slot, mentions)
+        values = [_json(value) for value in fitting if value in described or _is_unused(value, numbers, mentions)]
         if values:
             return Candidates(tuple(dict.fromkeys(values)))
     return Candidates()
+
+
+def _has_named(slot: Slot, mentions: Mentions) -> bool:
+    return any(not mention.is_indefinite and _is_named(mention, slot) for mention in mentions.messages[0].numbers)
+
+
+def number_lists(slot: Slot, mentions: Mentions, *, used: Collection[Any] = ()) -> list[str]:
+    """The lists of numbers that were said, for a slot that holds one, as JSON; without those that other slots have taken."""
+    item, found = slot.item, dict[str, None]()
+    if item is None or item.kind != "number":
+        return []
+    for message in mentions.messages:
+        for run in runs_of(message.numbers, message.text):
+            values = [_whole(value) for mention in run for value in _values_of(mention, item)[:1]]
+            fits = len(values) == len(run) and all(_fits(value, item) for value in values)
+            if (
+                fits
+                and _within(len(values), slot.schema.get("minItems"), slot.schema.get("maxItems"))
+                and values not in used
+            ):
+                found[_json(values)] = None
+    return list(found)
+
+
+def _has_number_for_each(owner: ToolSlots, mentions: Mentions) -> bool:
+    """True if the newest message has at least as many numbers as a call requires: none of them is missing."""
+    if not mentions.messages:
+        return False
+    texts = [slot for slot in owner.slots if slot.kind in ("identifier", "text")]
+    numbers = [
+        mention
+        for mention in mentions.messages[0].numbers
+        if not mention.is_indefinite and not any(_is_named(mention, slot) for slot in texts)
+    ]
+    return len(numbers) >= sum(slot.kind == "number" for slot in owner.required) > 0
 
 
 def said_choices(slot: Slot, mentions: Mentions, *, used: Collection[str] = ()) -> list[Any]:
@@ -139,6 +178,17 @@ def is_given(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
     return (bool(named) and not alike) or bool(_described(slot, mentions))
 
 
+def is_complete(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
+    """True if a required number or code cannot be missing: there is one for each place, or it stands beside its name."""
+    if not slot.is_required or not mentions.messages:
+        return False
+    if slot.kind == "number":
+        return _has_number_for_each(owner, mentions)
+    pairs = pairwise(mentions.messages[0].words)
+    named = {word.text for before, word in pairs if word.is_code and stem(before.text) in slot.words}
+    return slot.kind == "identifier" and len(named) == 1
+
+
 def _claims(slot: Slot, mentions: Sequence[NumberMention]) -> bool:
     return any(_is_named(mention, slot) for mention in mentions)
 
@@ -162,13 +212,19 @@ def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     offered: list[float] = []
     for message in mentions.messages:
         own = _named(message.numbers, slot)
-        others = [mention for other in _others(slot, owner) for mention in _named(message.numbers, other)]
+        others = [
+            mention
+            for other in _others(slot, owner)
+            for mention in _named(message.numbers, other)
+            if not _is_topic(mention, other, owner)
+        ]
         free = [mention for mention in message.numbers if not mention.is_indefinite and mention not in others]
         if all(mention.is_indefinite for mention in own):
             own = [*own, *free]
         elif not any(slot.words & {*mention.before, *mention.after} for mention in own):
             own = [*own, *(mention for mention in free if not mention.unit and mention not in own)]
-        for mention in own:
+        is_divided = any(other.dimension and other.dimension == slot.dimension for other in _others(slot, owner))
+        for mention in own if is_divided else _undivided(own):
             offered += _values_of(mention, slot)
         if part := next((part for part in _PART_OF_DATE if part in slot.words or stem(part) in slot.words), None):
             offered += [getattr(mention.value, part) for mention in message.dates]
@@ -176,7 +232,32 @@ def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     offered += [leaf for leaf in mentions.leaves if isinstance(leaf, (int, float))]
     if slot.default is not None and slot.is_required:
         offered.append(slot.default)
-    return [int(value) if float(value).is_integer() else value for value in offered]
+    return [_whole(value) for value in offered]
+
+
+def _is_topic(mention: NumberMention, slot: Slot, owner: ToolSlots) -> bool:
+    """True if only words further off name the slot, and they are what the whole request is about."""
+    named = slot.words & {*mention.before, *mention.after}
+    beside = {*mention.before[-1:], *mention.after[:1], stem(mention.unit)}
+    return not mention.unit and bool(named) and named <= owner.words and not named & beside
+
+
+def _undivided(mentions: Sequence[NumberMention]) -> list[NumberMention]:
+    """5 ft 10 in as one number, without its parts."""
+    return [
+        one
+        for one in mentions
+        if not any(other.start <= one.start and one.end <= other.end and _size(other) > _size(one)
+                   for other in mentions)
+    ]  # fmt: skip
+
+
+def _size(mention: NumberMention) -> int:
+    return mention.end - mention.start
+
+
+def _whole(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
 
 
 def _described(slot: Slot, mentions: Mentions) -> list[float]:
@@ -509,7 +590,7 @@ def _says_something(word: Word, no_value: Collection[str], taken: Collection[str
 
 
 def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
-    """Ends of sentences, and amounts."""
+    """Ends of sentences, parentheses, commas before a small letter, moments, and amounts."""
     ends = [
         hit.start()
         for hit in re.finditer(
@@ -518,7 +599,14 @@ def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
     ]
     numbers = [mention for mention in message.numbers if not mention.is_indefinite]
     is_wanted = len(numbers) == 1 and any(slot.kind == "number" and slot.is_required for slot in owner.slots)
-    return [*ends, *(mention.start for mention in numbers if mention.unit or is_wanted)]
+    asides = [
+        hit.start()
+        for hit in re.finditer(r"(?<=\s)\(|,(?=\s+[a-z])|\s(?=(?:next|last|this)\s(?:week|month|year)\b)", message.text)
+    ]
+    moments = [mention.start for mention in (*message.dates, *message.times)]
+    claimed = [mention for slot in owner.slots if slot.kind == "number" for mention in _named(numbers, slot)]
+    amounts = [mention.start for mention in numbers if mention.unit or is_wanted or mention in claimed]
+    return [*ends, *asides, *moments, *amounts]
 
 
 # Internals ---------------------------------------------------------------------------------------------------------------

@@ -10,26 +10,37 @@ as missing and an optional one is left out. This file knows nothing of llama.cpp
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from callgate.embedded.automaton import Choices, State
-from callgate.embedded.candidates import Candidates, candidates_of, is_given, said_choices
+from callgate.embedded.candidates import (
+    Candidates,
+    candidates_of,
+    is_complete,
+    is_given,
+    number_lists,
+    said_choices,
+)
 from callgate.embedded.gbnf import class_char
-from callgate.embedded.grammar import CALLS_MAX, value_grammar
+from callgate.embedded.grammar import CALLS_MAX, NothingOfferedError, value_grammar
 from callgate.embedded.mentions import Mentions
 from callgate.embedded.prompt import CALL
-from callgate.embedded.slots import Slot, ToolSlots, slots_of, topic_words
+from callgate.embedded.slots import Slot, ToolSlots, slot_of, slots_of, topic_words
 from callgate.embedded.vocabulary import ENGLISH
 from callgate.types import ToolDefinition
 
-__all__ = ["Decoded", "Decoder", "Step", "Thresholds"]
+__all__ = ["Decoded", "Decoder", "Step", "Thresholds", "sane_text"]
 
 _TYPED = frozenset({"date", "time", "date-time", "email", "url", "phone"})
 """Kinds that are recognised by their form: what was said of this kind is meant for the slot."""
 ITEMS_MAX = 32
 """Items of a list that are copied."""
+PIECE_CHARS_MAX = 60
+"""Characters of a piece of a message that is offered inside a nested value."""
+PIECES_MAX = 600
 VALUE_TOKENS_MAX = 160
 """Tokens of one composed or nested value."""
 
@@ -206,6 +217,8 @@ class Decoder:
             before = text[: text.rindex(json.dumps(slot.name, ensure_ascii=False))]
             endings = {_key(other): other for other in self._following(owner, place, {**args, slot.name: None}, left_out)}
             found = await self._value(text, slot, owner, args, list(endings))
+            if found is None and slot.is_required and not self._may_ask:
+                found = await self._by_grammar(text, slot, owner, list(endings))
             if found is None and slot.is_required:
                 raise _MissingError(owner, [slot.name])
             if found is None:
@@ -256,9 +269,9 @@ class Decoder:
         if not candidates and not is_nested and self._may_ask:
             return None
         if not candidates or is_nested:
-            return await self._by_grammar(text, slot, endings)
+            return await self._by_grammar(text, slot, owner, endings)
         if slot.item is not None:
-            return await self._items(text, slot, candidates, endings)
+            return await self._list(text, slot, candidates, endings, args)
         used = [value for value in args.values() if isinstance(value, str)]
         named = said_choices(slot, self._mentions, used=used) if slot.kind == "choice" else []
         values = [json.dumps(choice, ensure_ascii=False) for choice in named] if len(named) == 1 else candidates.values
@@ -268,10 +281,11 @@ class Decoder:
         self.trace.append(f"{slot.name} {walk.text!r} {walk.mass:.3f} {walk.best:.3f}")
         if walk.state.is_end:
             sure = candidates.is_sure or bool(named) or is_given(slot, owner, self._mentions)
+            sure = sure or is_complete(slot, owner, self._mentions)
             if not sure and self._is_doubtful(slot, walk):
                 return None
             return _ended(text, walk.text, endings)
-        return await self._composed(text, walk.text, endings)
+        return await self._composed(text, walk.text, endings) if candidates.is_open else None
 
     def _is_doubtful(self, slot: Slot, walk: _Walk) -> bool:
         if not self._may_ask or slot.kind in _TYPED:
@@ -280,6 +294,19 @@ class Decoder:
             return walk.best < (self._limits.choice if slot.is_required else self._limits.optional_choice)
         return walk.mass < (self._limits.required if slot.is_required else self._limits.optional)
 
+    async def _list(
+        self, text: str, slot: Slot, candidates: Candidates, endings: Sequence[str], args: Mapping[str, Any]
+    ) -> tuple[str, Any, str] | None:
+        """A list: one that was said as a whole, or else item by item."""
+        listed = number_lists(slot, self._mentions, used=list(args.values()))
+        if not listed:
+            return await self._items(text, slot, candidates, endings)
+        walk = await self._walk(text, Choices(listed, endings=endings), probe=not slot.is_required)
+        self.trace.append(f"{slot.name} {walk.text!r} {walk.mass:.3f}")
+        if not slot.is_required and walk.mass < self._limits.optional:
+            return None
+        return _ended(text, walk.text, endings)
+
     async def _items(
         self, text: str, slot: Slot, candidates: Candidates, endings: Sequence[str]
     ) -> tuple[str, Any, str] | None:
@@ -287,11 +314,14 @@ class Decoder:
         start, items, lead = text, list[str](), " ["
         while True:
             values = [value for value in candidates.values if value not in items]
-            more = [","] if len(items) < ITEMS_MAX - 1 else []
+            has_more = len(values) > 1 or bool(candidates.texts)
+            more = [","] if has_more and len(items) < ITEMS_MAX - 1 else []
             choices = Choices(values, texts=candidates.texts, endings=[*more, *closing], lead=lead)
             walk = await self._walk(text, choices, probe=not items)
             self.trace.append(f"{slot.name}[] {walk.text!r} {walk.mass:.3f}")
-            if not items and self._is_doubtful(cast("Slot", slot.item), walk):
+            item = cast("Slot", slot.item)
+            is_number = item.kind == "number" and slot.is_required
+            if not items and not is_number and self._is_doubtful(item, walk):
                 return None
             text += walk.text
             if not walk.text.endswith(","):
@@ -305,12 +335,35 @@ class Decoder:
         grammar = value_grammar({"type": "string"}, endings=endings, begun=begun.startswith(' "'))
         prefix = begun if begun.startswith(' "') else ""
         step = await self._ask(text + prefix, count=VALUE_TOKENS_MAX, grammar=grammar)
-        return _ended(text, prefix + step.text, endings)
+        whole = _ended(text, prefix + step.text, endings)
+        written = whole[1] if whole is not None else _unfinished(prefix + step.text)
+        value = sane_text(written, is_whole=whole is not None)
+        if whole is not None and value == written:
+            return whole
+        self.trace.append(f"cut {written!r}")
+        if not value:
+            return None
+        walk = await self._walk(text, Choices([json.dumps(value, ensure_ascii=False)], endings=endings))
+        return _ended(text, walk.text, endings)
 
-    async def _by_grammar(self, text: str, slot: Slot, endings: Sequence[str]) -> tuple[str, Any, str] | None:
-        """A nested value, or any value of the type where one is required and nothing was said."""
-        grammar = value_grammar(slot.schema, endings=endings, said=self._mentions)
+    async def _by_grammar(
+        self, text: str, slot: Slot, owner: ToolSlots, endings: Sequence[str]
+    ) -> tuple[str, Any, str] | None:
+        """A nested value of what was said; any value of the type where one must be written and nothing was said."""
+
+        def offered(name: str, schema: Mapping[str, Any]) -> list[str] | None:
+            found = candidates_of(slot_of(name, schema, schema), owner, self._mentions)
+            pieces = [f'"{piece}"' for one in found.texts for piece in one.pieces(chars_max=PIECE_CHARS_MAX)]
+            return None if found.is_open else list(dict.fromkeys([*found.values, *pieces]))[:PIECES_MAX]
+
+        try:
+            grammar = value_grammar(slot.schema, endings=endings, name=slot.name, offered=offered)
+        except NothingOfferedError:
+            if self._may_ask:
+                return None
+            grammar = value_grammar(slot.schema, endings=endings)
         step = await self._ask(text, count=VALUE_TOKENS_MAX, grammar=grammar)
+        self.trace.append(f"{slot.name} by grammar {step.text!r}")
         return _ended(text, step.text, endings)
 
     # Steps -----------------------------------------------------------------------------------------------------------
@@ -368,6 +421,35 @@ class Decoder:
 
     def _chance(self, step: Step, wanted: str) -> float:
         return sum(chance for token, chance in step.tokens if token and wanted.encode().startswith(token))
+
+
+_FOREIGN = re.compile(
+    rf"""\s*['"]?[.,]?['"]?\s*[}}\])]*\s*(?:{re.escape(CALL)}|{re.escape(CALL.rstrip(":"))}|<\|im_)"""
+    r"""|['"]?[.,]?\s*\}\)+\s*(?:assistant|user|system|tool|$)|['"]?\s*\}\)\s*\w*\s*\w+(?:: )?\w*\(\{?"""
+)
+"""Marks of the format of a conversation, which are never part of a value."""
+_SENTENCE = re.compile(r"[.!?…](?=\s|$)")
+
+
+def sane_text(text: str, *, is_whole: bool = True) -> str:
+    """Composed text up to the first mark of the format; of text that broke off, the whole sentences."""
+    for marked in _FOREIGN.finditer(text):
+        closed = text[: marked.start()].count("{") >= text[: marked.end()].count("}") > 0
+        if not closed or CALL in marked[0] or "<|" in marked[0]:  # Code may close what it has opened.
+            return text[: marked.start()].rstrip()
+    if is_whole:
+        return text
+    ends = [hit.end() for hit in _SENTENCE.finditer(text)]
+    return text[: ends[-1]] if ends else ""
+
+
+def _unfinished(written: str) -> str:
+    """The text of a string whose end is missing."""
+    begun = written.strip().removeprefix('"').rstrip("\\")
+    try:
+        return str(json.loads(f'"{begun}"'))
+    except ValueError:
+        return ""
 
 
 def _whole_tokens(taken: str, state: State) -> str:

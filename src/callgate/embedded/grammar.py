@@ -9,18 +9,17 @@ the arguments before the tool runs. This file knows nothing of llama.cpp but its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from callgate.embedded.gbnf import json_literal, literal
-from callgate.embedded.mentions import Mentions
+from callgate.embedded.gbnf import json_literal, literal, one_of
 from callgate.embedded.patterns import FORMATS, pattern_rule
 from callgate.embedded.prompt import CALL
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
 from callgate.embedded.spelling import spelled_rules
 from callgate.types import ToolChoice, ToolDefinition
 
-__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "answer_grammar", "grammar_of", "value_grammar"]
+__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "NothingOfferedError", "answer_grammar", "grammar_of", "value_grammar"]
 
 CALLS_MAX = 8
 """Calls in one answer."""
@@ -34,6 +33,9 @@ CHARS_MAX = 256
 ITEMS_MAX = 64
 ENUMERATED_MAX = 128
 GRAMMAR_CHARS_MAX = 200_000
+
+Offered = Callable[[str, Mapping[str, Any]], Sequence[str] | None]
+"""A function from the name and schema of a place to the JSON texts that may stand there."""
 
 _CHAR = r'[^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u00" [01] [0-9a-f])'
 _BASE = {
@@ -58,7 +60,7 @@ _PROSE = {
     "prose-1": '"T" prose-1 | "O" prose-2 | [^TO] prose-0 | ""',
     "prose-2": '"T" prose-1 | "O" prose-3 | [^TO] prose-0 | ""',
     "prose-3": '"T" prose-1 | "L" prose-4 | [^TL] prose-0 | ""',
-    "prose-4": '"T" prose-1 | [^T_] prose-0 | ""',
+    "prose-4": '"T" prose-1 | [A-SU-Za-z0-9] prose-0',
     "first-1": '"T" prose-1 | [^TO] prose-0 | ""',
 }
 
@@ -97,24 +99,31 @@ def answer_grammar(schema: Mapping[str, Any], *, words: Iterable[str] = ()) -> s
 
 
 def value_grammar(
-    schema: Mapping[str, Any], *, endings: Sequence[str], begun: bool = False, said: Mentions | None = None
+    schema: Mapping[str, Any],
+    *,
+    endings: Sequence[str],
+    begun: bool = False,
+    name: str = "",
+    offered: Offered | None = None,
 ) -> str:
     """The grammar for one value and one of the texts that may follow it.
 
-    With `begun` the value is a string of which some is written already; with `said` the numbers inside a nested value are
-    among those that were said.
+    With `begun` the value is a string of which some is written already; with `offered` the strings and numbers of a nested
+    value are among those that this function returns for the name and schema of their place; None is any.
+
+    Raises:
+        NothingOfferedError: nothing is offered for a required place.
     """
     after = f"({' | '.join(map(literal, endings))})"
     rules = _Rules(())
     if begun:
         return _written({"root": f'char* "\\"" {after}', **rules.rules})
-    numbers = {mention.value for message in (said.messages if said else ()) for mention in message.numbers}
-    if numbers:
-        listed = [literal(str(int(number) if number.is_integer() else number)) for number in sorted(numbers)]
-        rules.rules["number"] = " | ".join(listed)
-        rules.rules["integer"] = " | ".join(text for text in listed if "." not in text) or _BASE["integer"]
-    value = _Maker(rules, schema, "v").value_of(schema, 0)
+    value = _Maker(rules, schema, "v", offered).value_of(schema, 0, name)
     return _written({"root": f'" " {value} {after}', **rules.rules})
+
+
+class NothingOfferedError(Exception):
+    """A place of a nested value for which nothing is offered."""
 
 
 class _Rules:
@@ -148,13 +157,14 @@ def _call(tool: ToolDefinition, rules: _Rules, index: int) -> str:
 class _Maker:
     """A translator from one tool's schema to rules."""
 
-    def __init__(self, rules: _Rules, root: Mapping[str, Any], prefix: str) -> None:
+    def __init__(self, rules: _Rules, root: Mapping[str, Any], prefix: str, offered: Offered | None = None) -> None:
+        self._offered = offered
         self._rules = rules
         self._root = root
         self._prefix = prefix
         self._count = 0
 
-    def value_of(self, raw: object, depth: int) -> str:
+    def value_of(self, raw: object, depth: int, name: str = "") -> str:
         """An expression for the values of a schema."""
         schema = resolved(raw, self._root)
         self._rules.nodes_left -= 1
@@ -167,12 +177,18 @@ class _Maker:
         members = alternatives(schema)
         if members:
             outer = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-            forms = [self.value_of({**outer, **resolved(member, self._root)}, depth + 1) for member in members]
+            forms = [self.value_of({**outer, **resolved(member, self._root)}, depth + 1, name) for member in members]
             return f"({' | '.join(dict.fromkeys(forms))})"
-        forms = [self._of_type(kind, schema, depth) for kind in types] or ["value"]
+        if self._offered is not None and types and types[0] in ("string", "integer", "number"):
+            listed = self._offered(name, schema)
+            if listed is not None:
+                if not listed:
+                    raise NothingOfferedError(name)
+                return self._named(one_of(listed))
+        forms = [self._of_type(kind, schema, depth, name) for kind in types] or ["value"]
         return forms[0] if len(forms) == 1 else f"({' | '.join(dict.fromkeys(forms))})"
 
-    def _of_type(self, kind: str, schema: Mapping[str, Any], depth: int) -> str:
+    def _of_type(self, kind: str, schema: Mapping[str, Any], depth: int, name: str) -> str:
         match kind:
             case "string":
                 return _string(schema)
@@ -181,19 +197,19 @@ class _Maker:
             case "number":
                 return _number(schema)
             case "array":
-                return self._array(schema, depth)
+                return self._array(schema, depth, name)
             case "object":
                 return self.object_of(schema, depth)
             case _:
                 return kind
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> str:
+    def _array(self, schema: Mapping[str, Any], depth: int, name: str) -> str:
         first: object = schema.get("prefixItems")
         items: object = schema.get("items")
         if isinstance(first, (list, tuple)) and first:
-            fixed = [self.value_of(item, depth + 1) for item in cast("Sequence[object]", first)]
+            fixed = [self.value_of(item, depth + 1, name) for item in cast("Sequence[object]", first)]
             return f'"[" {" {} ".format(literal(", ")).join(fixed)} "]"'
-        item = self.value_of(cast("object", items), depth + 1) if isinstance(items, Mapping) else "value"
+        item = self.value_of(cast("object", items), depth + 1, name) if isinstance(items, Mapping) else "value"
         lowest, highest = _count(schema.get("minItems"), 0), _count(schema.get("maxItems"), None)
         if (highest is not None and highest > ITEMS_MAX) or (lowest or 0) > ITEMS_MAX:
             lowest, highest = min(lowest or 0, ITEMS_MAX), None
@@ -215,9 +231,16 @@ class _Maker:
                 value = self.value_of(cast("Mapping[str, Any]", more), depth + 1)
                 return self._named(f'"{{" (text ": " {value} (", " text ": " {value})*)? "}}"')
             return "object" if depth or more is True or not _is_closed(schema) else '"{}"'
-        pairs = [f"{literal(json.dumps(name, ensure_ascii=False) + ': ')} {self.value_of(properties.get(name), depth + 1)}"
-                 for name in names]  # fmt: skip
-        return f'"{{" {self._members(names, pairs, required)} "}}"'
+        pairs: dict[str, str] = {}
+        for name in names:
+            try:
+                value = self.value_of(properties.get(name), depth + 1, name)
+            except NothingOfferedError:
+                if name in required:
+                    raise
+                continue
+            pairs[name] = f"{literal(json.dumps(name, ensure_ascii=False) + ': ')} {value}"
+        return f'"{{" {self._members(list(pairs), list(pairs.values()), required)} "}}"'
 
     def _members(self, names: Sequence[str], pairs: Sequence[str], required: Sequence[str]) -> str:
         """The pairs in order with commas between them: one rule before the first pair and one after it, for each place."""

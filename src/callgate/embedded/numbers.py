@@ -8,13 +8,13 @@ and Italian ones as far as the table goes. Pure text work.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["UNITS", "NumberMention", "arithmetic_in", "converted", "numbers_in", "stem"]
+__all__ = ["UNITS", "NumberMention", "arithmetic_in", "converted", "numbers_in", "runs_of", "stem", "unit_word"]
 
 _UNITS_IN_WORDS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -75,6 +75,12 @@ _UNIT_WORDS = {
     ("volume", 0.001): "ml milliliter millilitre milliliters millilitres",
     ("volume", 0.01): "cl",
     ("volume", 1.0): "l liter litre liters litres",
+    ("area", 1.0): "m² sqm",
+    ("area", 1e6): "km² sqkm",
+    ("area", 1e4): "ha hectare hectares hektar",
+    ("area", 4_046.8564): "acre acres",
+    ("area", 0.09290304): "ft² sqft",
+    ("area", 2_589_988.110336): "mi²",
     ("data", 1.0): "kb kilobytes",
     ("data", 1e3): "mb megabytes",
     ("data", 1e6): "gb gigabytes",
@@ -100,12 +106,13 @@ _NUMBER = re.compile(
     (?P<digits>\d{{1,3}}(?:[,'  ]\d{{3}})+(?:\.\d+)?(?!\d)|\d+(?:[.,]\d+)?)(?P<power>[eE][-+]?\d+)?(?![.,:/-]?\d)
     (?P<scale>\s(?:hundred|thousand|million|billion)\b)?
     (?P<ordinal>(?:st|nd|rd|th)\b)?(?P<times>x\b|×)?(?P<kilo>\s?k\b)?
-    (?P<unit>\s?(?:%|°\s?[CF]?\b|€|\$|£)|\s?-?\s?[^\W\d_]+)?
+    (?P<unit>\s?(?:%|°\s?[CF]?\b|€|\$|£)|\s(?:square|sq\.?)\s[^\W\d_]+|\s?-?\s?[^\W\d_]+²?)?
     |(?<![\w'’-])(?P<words>{_SCALED}(?:(?:\s+and\s+|[\s-]+){_SCALED})*|{_any_of(_ALONE | _FOREIGN)})(?![\w'’])""",
     re.VERBOSE | re.IGNORECASE,
 )
 _LISTED = re.compile(
-    r"(?<=[\[(])-?\d[\d.,]*(?=[\])])|(?<![\d.,])\d+(?:\.\d+)?(?:,\d{1,2}(?:\.\d+)?){2,}(?![\d,])"
+    r"\[[-−\d.,\s]*\d[-−\d.,\s]*\]|(?<=\()(?!\d{1,3}(?:,\d{3})+\))-?\d[-\d.,]*(?=\))"
+    r"|(?<![\d.,])\d+(?:\.\d+)?(?:,\d{1,2}(?:\.\d+)?){2,}(?![\d,])|(?<![\d.,])\d{4,}(?:,\d{3,})+(?![\d,])"
     r"|(?<![\w/.-])\d{2,4}/\d{2,4}(?![\w/-])"
 )
 """Numbers with commas between them and no spaces, which are no decimals."""
@@ -180,6 +187,34 @@ def numbers_in(text: str) -> list[NumberMention]:
     return found + _sums(found, text)
 
 
+def unit_word(text: str) -> str:
+    """The word of `UNITS` for a unit as it is written: `km²` for "square kilometers"; other text unchanged."""
+    squared = re.fullmatch(r"(?:square|sq\.?)\s+([^\W\d_]+)", text, re.IGNORECASE)
+    if squared is None:
+        return text
+    size = UNITS.get(squared[1].casefold(), ("", 0.0))
+    return _SQUARES.get(size[1], text) if size[0] == "length" else text
+
+
+_SQUARES = {1.0: "m²", 1_000.0: "km²", 0.3048: "ft²", 1_609.344: "mi²"}
+"""The size of a length in metres -> the unit of the area."""
+
+
+def runs_of(numbers: Sequence[NumberMention], text: str) -> list[list[NumberMention]]:
+    """The numbers of a text that are listed: two or more with nothing but commas, semicolons or "and" between them."""
+    runs: list[list[NumberMention]] = [[]]
+    for mention in sorted(numbers, key=lambda one: (one.start, -one.end)):
+        if mention.is_indefinite or (runs[-1] and mention.start < runs[-1][-1].end):
+            continue
+        if runs[-1] and not _BETWEEN.fullmatch(text[runs[-1][-1].end : mention.start]):
+            runs.append([])
+        runs[-1].append(mention)
+    return [run for run in runs if len(run) > 1]
+
+
+_BETWEEN = re.compile(r"\s*(?:[,;&]|[,;]?\s(?:and|or|und|et|y|e)\s|\s)\s*", re.IGNORECASE)
+
+
 def converted(mention: NumberMention, unit: str) -> float | None:
     """The value in another unit of the same dimension; None where the two have nothing in common."""
     if not mention.unit or not unit:
@@ -208,6 +243,7 @@ def _mention(hit: re.Match[str], text: str) -> NumberMention | None:
         value = _digits(hit["digits"])
         end = hit.end("digits")
         raw = (hit["unit"] or "").strip(" -").casefold().replace("° ", "°")
+        raw = "inch" if hit["unit"] == "in" else unit_word(raw)
         if raw and hit["unit"][0].isalpha() and raw not in UNITS and len(raw) > 3:
             return None  # A code; `5C` and `300K` are numbers all the same.
         value *= 10 ** int(hit["power"][1:]) if hit["power"] else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -32,14 +32,21 @@ class Read:
 class ReplyReader:
     """A reader of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
         self.text = ""
         """The text so far."""
+        self.is_imitation = False
+        """True if prose begins like the arguments of a tool: a call that was not made as one, and is not shown."""
         self._shown = 0
+        self._openings = tuple(f"{name}({mark}" for name in names for mark in "{)")
 
     def feed(self, piece: str) -> str:
         """Take a piece and return the prose that can be shown now: nothing of a call, nor of what may become one."""
         self.text += piece
+        head = self.text.lstrip("` \n")
+        self.is_imitation = self.is_imitation or head.startswith(self._openings)
+        if self.is_imitation or any(opening.startswith(head) for opening in self._openings):
+            return ""
         end = self.text.find(CALL)
         if end < 0:
             held = next((n for n in range(len(CALL) - 1, 0, -1) if self.text.endswith(CALL[:n])), 0)
@@ -49,7 +56,7 @@ class ReplyReader:
 
     def rest(self) -> str:
         """The prose that was held back, when the answer is over."""
-        if CALL in self.text:
+        if CALL in self.text or self.is_imitation:
             return ""
         rest, self._shown = self.text[self._shown :], len(self.text)
         return rest

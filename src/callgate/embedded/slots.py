@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from callgate.embedded.numbers import UNITS, stem
+from callgate.embedded.numbers import UNITS, stem, unit_word
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
 from callgate.embedded.vocabulary import STOP_WORDS
 from callgate.types import ToolDefinition
@@ -96,7 +96,8 @@ _DIMENSIONS = {
     "salary": "money", "fee": "money", "temperature": "temperature", "percent": "percent", "percentage": "percent",
     "volume": "volume", "discount": "percent",
 }  # fmt: skip
-_IN_UNIT = re.compile(r"^([^\W\d_]+) |\b(?:in|of|as)\s+([^\W\d_]+)|\(([^\W\d_]+)\)|\bnumber of ([^\W\d_]+)", re.IGNORECASE)
+_SQUARE = re.compile(r"\b(?:square|sq\.?)\s+[^\W\d_]+", re.IGNORECASE)
+_IN_UNIT = re.compile(r"^([^\W\d_]+) |\b(?:in|of|as)\s+([^\W\d_]+²?)|\(([^\W\d_]+)\)|\bnumber of ([^\W\d_]+)", re.IGNORECASE)
 _ASIDE = re.compile(r"\(.*?\)|\b(?:e\.g\.|such as|for example|like|i\.e\.).*?(?:\.\s|$)|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
 _CODE_EXAMPLE = re.compile(r"(?:such as|e\.g\.|like|for example)\s+['\"`]?[A-Za-z]*[-_.]?\d[\w-]*", re.IGNORECASE)
 _LISTED = re.compile(r"['\"`]([^'\"`\n]{1,40})['\"`]")
@@ -245,7 +246,7 @@ def _unit(parts: Sequence[str], description: str) -> tuple[str, str]:
     for part in reversed(parts):
         if part in UNITS and len(part) > 1:
             return part, UNITS[part][0]
-    for hit in _IN_UNIT.finditer(description):
+    for hit in _IN_UNIT.finditer(_SQUARE.sub(lambda square: unit_word(square[0]), description)):
         word = next(group for group in hit.groups() if group).casefold()
         if word in UNITS and len(word) > 1:
             return word, UNITS[word][0]

@@ -213,7 +213,7 @@ class EmbeddedModel:
             if number:
                 yield say([text_part("\n")])
             body = self._body(request, plan, text, form, is_prose=decoded is not None)
-            async for chunk in self._spoken("/v1/completions", body, answer):
+            async for chunk in self._spoken("/v1/completions", body, answer, plan.tools):
                 yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -255,9 +255,11 @@ class EmbeddedModel:
             parts = [call_part(FunctionCall(name=name, args=args)) for name, args in decoded.calls]
         return [*items, say(parts, finish_reason="STOP", usage=answer.usage, model=self._name)]
 
-    async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
+    async def _spoken(
+        self, path: str, body: Mapping[str, Any], answer: _Answer, tools: Sequence[ToolDefinition]
+    ) -> AsyncGenerator[JsonObject, None]:
         """The prose of one answer as it is made; what else came of it is kept in `answer`."""
-        answer.reader = reader = ReplyReader()
+        answer.reader = reader = ReplyReader([tool.name for tool in tools])
         logger.debug("request: %s %s", path, body)
         answer.usage = answer.usage if answer.is_counted else Usage()
         async for event in until(self._engine.stream(path, body), answer.ends_at):
@@ -268,7 +270,7 @@ class EmbeddedModel:
                 delta = cast("dict[str, Any]", choice.get("delta") or {})
                 if shown := reader.feed(choice.get("text") or delta.get("content") or ""):
                     yield say([text_part(shown)])
-        if rest := reader.rest():
+        if rest := DECLINED if reader.is_imitation else reader.rest():
             yield say([text_part(rest)])
 
     def _ended(self, answer: _Answer, plan: _Plan) -> list[JsonObject | Notice]:
@@ -418,17 +420,15 @@ class EmbeddedModel:
         said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
         known = "\n".join(text for _, text in said)
         choice = _declared_name(request, request.tool_choice)
-        plan, answer = (
-            _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents)),
-            _Answer(),
-        )
+        plan = _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents))
+        answer = _Answer()
         messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
         body = {
             **body,
             "messages": [{"role": role, "content": text} for role, text in messages],
             "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
         }
-        async for chunk in self._spoken("/v1/chat/completions", body, answer):
+        async for chunk in self._spoken("/v1/chat/completions", body, answer, tools):
             yield chunk
         for item in self._ended(answer, plan):
             yield item
