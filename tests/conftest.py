@@ -72,11 +72,11 @@ PROGRAMS = {
     "chromium": Program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "node": Program("Node.js", ("node", "nodejs"), "nodejs"),
     "npm": Program("npm", ("npm",), "npm"),
-    "nginx": Program("nginx", ("nginx",), "nginx-light", folders="/usr/sbin"),
-    "slowhttptest": Program("slowhttptest", ("slowhttptest",), "slowhttptest"),
     "pgbouncer": Program("pgbouncer", ("pgbouncer",), "pgbouncer", folders="/usr/sbin"),
     # Debian keeps the server's programs out of PATH, one folder a version.
     "postgres": Program("PostgreSQL", ("postgres",), "postgresql", folders="/usr/lib/postgresql/*/bin"),
+    "nginx": Program("nginx", ("nginx",), "nginx-light", folders="/usr/sbin"),
+    "slowhttptest": Program("slowhttptest", ("slowhttptest",), "slowhttptest"),
 }
 
 
