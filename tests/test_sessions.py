@@ -427,8 +427,8 @@ def test_a_document_with_contents_alone_is_a_history() -> None:
     assert facts_of({"callgate": 1, "session": {}, "contents": contents}) == [facts.HistoryGiven(contents=contents)]
 
 
-@pytest.mark.parametrize("given", [{"callgate": 2, "facts": []}, {"callgate": 1}, {}, {"callgate": 1, "facts": {}}])
-def test_what_is_no_document_is_refused_with_a_sentence(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", [{"callgate": 2, "facts": []}, {"callgate": 1}, {}, {"callgate": 1, "facts": {}}, []])
+def test_what_is_no_document_is_refused_with_a_sentence(given: Any) -> None:
     with pytest.raises(UsageError, match="document"):
         facts_of(given)
 

@@ -449,6 +449,8 @@ def facts_of(document: Mapping[str, Any]) -> list[Fact]:
         UsageError: it is not such a document, or one of another version.
         JsonError: a fact in it is invalid.
     """
+    if not isinstance(cast("object", document), Mapping):
+        raise UsageError(f"an exported document is a JSON object, not a {type(document).__name__!r}")
     version, listed, contents = (document.get(key) for key in ("callgate", "facts", "contents"))
     if version != DOCUMENT_VERSION:
         raise UsageError(f"the document has version {version!r}; this callgate reads version {DOCUMENT_VERSION}")

@@ -29,6 +29,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from callgate import (
     FileTools,
     FunctionCall,
+    Limits,
     Media,
     Policy,
     ToolDefinition,
@@ -436,3 +437,73 @@ def test_a_google_genai_that_calls_nothing_is_refused_in_a_sentence(monkeypatch:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2.10.0")
     with pytest.raises(UsageError, match=r"needs google-genai 2\.34 or newer, and 2\.10\.0 is"):
         to_google_genai([temperature])
+
+
+# What the model is shown -------------------------------------------------------------------------------------------------
+
+
+def essay(words: int) -> str:
+    """Writes."""
+    return "word " * words
+
+
+async def fewer(call: FunctionCall, definition: Any, reason: str) -> FunctionCall:
+    return replace(call, args={"words": 2})
+
+
+async def seen_by_each(gated: GatedTools, args: dict[str, Any]) -> list[str]:
+    """The one call, made through every framework: what each sends to its model, as text."""
+    text = json.dumps(args)
+    context = AgentsContext(context=None, tool_name="essay", tool_call_id="c1", tool_arguments=text)
+    answers = [ModelResponse(parts=[ToolCallPart("essay", args, "c1")]), ModelResponse(parts=[TextPart("Done.")])]
+    model = FunctionModel(lambda messages, info: answers.pop(0))
+    run = await Agent(model, toolsets=[to_pydantic_ai(gated)]).run("Go.")
+    return [
+        await to_langchain(gated)[0].ainvoke(args),
+        str(await to_openai_agents(gated)[0].on_invoke_tool(context, text)),
+        str(run.all_messages()[2].parts[0].content),  # pyright: ignore[reportAttributeAccessIssue]
+        str(await to_google_genai(gated, is_async=True)[0](**args)),
+    ]
+
+
+def test_a_long_result_is_cut_for_every_framework_as_for_a_model_of_ours():
+    async def go() -> None:
+        async with GatedTools([essay], limits=Limits(output_chars=500)) as gated:
+            for shown in await seen_by_each(gated, {"words": 1000}):
+                assert "characters left out" in shown
+                assert len(shown) < 1000
+
+    asyncio.run(go())
+
+
+def test_every_framework_learns_that_a_person_changed_the_arguments():
+    async def go() -> None:
+        async with GatedTools([essay], policy=Policy(default="ask"), approve=fewer) as gated:
+            for shown in await seen_by_each(gated, {"words": 9}):
+                assert "The user changed the arguments" in shown
+
+    asyncio.run(go())
+
+
+def test_google_genai_is_not_sent_a_reference_to_media_that_it_leaves_out():
+    async def go() -> None:
+        async with FakeGemini([fake_call("picture"), fake_text("Nice.")]) as fake:
+            client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=fake.base_url))
+            chat = client.aio.chats.create(
+                model="gemini-3.8-flash", config=types.GenerateContentConfig(tools=to_google_genai([picture], is_async=True))
+            )
+            assert (await chat.send_message("Draw.")).text == "Nice."
+            await client.aio.aclose()
+        assert fake.refusals == []
+
+    asyncio.run(go())
+
+
+def test_the_call_id_of_pydantic_ai_is_that_of_the_audit_log(tmp_path: Path):
+    async def go() -> None:
+        async with GatedTools([essay], audit=tmp_path / "audit.jsonl") as gated:
+            await seen_by_each(gated, {"words": 1})
+        ids = [record["call"] for record in records_of(tmp_path / "audit.jsonl") if record["kind"] == "start"]
+        assert ids.count("c1") == 2
+
+    asyncio.run(go())

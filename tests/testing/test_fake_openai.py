@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from callgate import testing as scripted
 from callgate.errors import UsageError
 from callgate.testing.chat_answers import STYLES
 from callgate.testing.chat_faults import CHAT_FAULTS
@@ -293,3 +294,14 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
     (tmp_path / "bad.json").write_text("{")
     assert main(["--script", str(tmp_path / "bad.json")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_answer_written_for_a_scripted_model_is_sent_in_the_form_of_the_server():
+    async def go() -> None:
+        async with FakeOpenAI([scripted.answer("Let me see.", scripted.call("add", a=1))]) as fake, client_of(fake) as sdk:
+            given = await sdk.chat.completions.create(model="gpt-5.2", messages=[{"role": "user", "content": "Go."}])
+        message = given.choices[0].message
+        assert message.content == "Let me see."
+        assert [(call.function.name, call.function.arguments) for call in message.tool_calls or ()] == [("add", '{"a": 1}')]
+
+    asyncio.run(go())

@@ -8,23 +8,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
+from callgate import strict_json
 from callgate.calls.dispatcher import CallDispatcher
 from callgate.calls.environment import Question
+from callgate.content.read import media_of, response_media, response_of
+from callgate.content.response import to_function_response
 from callgate.errors import UsageError
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
 from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
 from callgate.sync import BlockingPortal
 from callgate.tools.executor import Executor
-from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
+from callgate.types import FunctionCall, JsonObject, Limits, ToolDefinition, ToolResult
 
-__all__ = ["GatedTools"]
+__all__ = ["GatedTools", "Shown"]
 
 NOBODY = "There is no approval callback: pass approve= to GatedTools, or a rule that allows it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A result or an error as a model is to see it."""
+
+    value: Any
+    notes: tuple[str, ...]
+    media: list[JsonObject]
+    """Data in base64 and MIME types."""
+
+    @property
+    def text(self) -> str:
+        """The value as text, followed by the notes."""
+        value = self.value if isinstance(self.value, str) else strict_json.dump(self.value).decode()
+        return "\n\n".join([value, *(f"Note: {note}" for note in self.notes)])
+
+    @property
+    def plain(self) -> Any:
+        """The value; with notes, an object of both."""
+        return {"result": self.value, "notes": list(self.notes)} if self.notes else self.value
 
 
 class GatedTools:
@@ -58,6 +83,7 @@ class GatedTools:
         audit: AuditLog | str | PathLike[str] | None = None,
     ) -> None:
         self._executor = Executor(tools, limits=limits)
+        self._output_chars = (limits or Limits()).output_chars
         self._approve = approve
         self._guard = Guard(
             tools=self._executor,
@@ -101,6 +127,14 @@ class GatedTools:
     def call_sync(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """The same for sync code, inside a running event loop too."""
         return self._portal.run(self.call(name, args, call_id=call_id))
+
+    def shown(self, result: ToolResult) -> Shown:
+        """Return the result as a model is to see it: cut to the limit, without hidden characters, with its notes."""
+        part = to_function_response(FunctionCall(name=result.name, args={}), result, output_chars=self._output_chars)
+        response = cast("JsonObject", response_of(part)["response"])
+        value = response["error"] if result.is_error else response["result"]
+        media = [found for item in response_media(part) if "data" in (found := media_of(item) or {})]
+        return Shown(value=value, notes=tuple(response.get("notes", ())), media=media)
 
     def close(self) -> None:
         """Stop the thread of `call_sync`, if there is one. The next `call_sync` starts another one."""

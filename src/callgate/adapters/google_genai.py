@@ -10,6 +10,7 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import metadata
 from typing import Annotated, Any, cast
 
@@ -55,10 +56,10 @@ def _version() -> str | None:
 
 def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_async: bool) -> Callable[..., Any]:
     async def ask(**args: Any) -> Any:
-        return _value(await gated.call(definition.name, args))
+        return _value(gated, await gated.call(definition.name, args))
 
     def ask_sync(**args: Any) -> Any:
-        return _value(gated.call_sync(definition.name, args))
+        return _value(gated, gated.call_sync(definition.name, args))
 
     function: Any = ask if is_async else ask_sync
     function.__name__ = function.__qualname__ = name
@@ -117,7 +118,10 @@ def _default(schema: Mapping[str, Any], key: str) -> Any:
     return schema["properties"][key].get("default")
 
 
-def _value(result: ToolResult) -> Any:
+def _value(gated: GatedTools, result: ToolResult) -> Any:
     if result.is_error:
-        raise ToolError(result.error)
-    return result.value
+        raise ToolError(gated.shown(result).text)
+    if result.media:  # The SDK sends none, and the service refuses a value that refers to what was not sent.
+        left_out = f"{len(result.media)} media item(s) were left out: they cannot be sent from here."
+        result = replace(result, media=(), notes=(*result.notes, left_out))
+    return gated.shown(result).plain

@@ -12,8 +12,6 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from callgate.adapters.gated_tools import GatedTools
-from callgate.content.read import media_of
-from callgate.content.response import whole_text
 from callgate.types import ToolResult
 
 __all__ = ["langchain_tools"]
@@ -28,20 +26,20 @@ class _GatedTool(BaseTool):
     _gated: GatedTools = PrivateAttr()
 
     def _run(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(self._gated.call_sync(self.name, args))
+        return _outcome(self._gated, self._gated.call_sync(self.name, args))
 
     async def _arun(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(await self._gated.call(self.name, args))
+        return _outcome(self._gated, await self._gated.call(self.name, args))
 
 
-def _outcome(result: ToolResult) -> tuple[Content, ToolResult]:
+def _outcome(gated: GatedTools, result: ToolResult) -> tuple[Content, ToolResult]:
+    shown = gated.shown(result)
     if result.is_error:
-        raise ToolException(result.error)
-    found = [media for part in result.media if "data" in (media := media_of(part) or {})]
-    if not found:
-        return whole_text(result), result
-    blocks: list[Any] = [{"type": "text", "text": whole_text(result)}]
-    for media in found:
+        raise ToolException(shown.text)
+    if not shown.media:
+        return shown.text, result
+    blocks: list[Any] = [{"type": "text", "text": shown.text}]
+    for media in shown.media:
         kind = media["mime_type"].partition("/")[0]
         word = kind if kind in ("image", "audio", "video") else "file"
         blocks.append({"type": word, "base64": media["data"], "mime_type": media["mime_type"]})

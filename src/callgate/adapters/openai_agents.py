@@ -9,10 +9,8 @@ from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
 from callgate import strict_json
-from callgate.adapters.gated_tools import GatedTools
-from callgate.content.read import media_of
-from callgate.content.response import whole_text
-from callgate.types import ToolDefinition, ToolResult
+from callgate.adapters.gated_tools import GatedTools, Shown
+from callgate.types import ToolDefinition
 
 __all__ = ["function_tools"]
 
@@ -31,7 +29,8 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
         if not isinstance(args, dict):
             return f"Error: the arguments of {definition.name!r} are not an object."
         result = await gated.call(definition.name, args, call_id=context.tool_call_id)  # pyright: ignore[reportUnknownArgumentType]
-        return f"Error: {result.error}" if result.is_error else _output(result)
+        shown = gated.shown(result)
+        return f"Error: {shown.text}" if result.is_error else _output(shown)
 
     return FunctionTool(
         name=definition.name,
@@ -43,11 +42,10 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
     )
 
 
-def _output(result: ToolResult) -> str | list[ToolOutputText | ToolOutputImage]:
+def _output(shown: Shown) -> str | list[ToolOutputText | ToolOutputImage]:
     """Text, followed by images. The SDK accepts no other media from a tool."""
-    found = [media for part in result.media if "data" in (media := media_of(part) or {})]
-    images = [media for media in found if media["mime_type"].startswith("image/")]
+    images = [media for media in shown.media if media["mime_type"].startswith("image/")]
     if not images:
-        return whole_text(result)
+        return shown.text
     urls = [f"data:{media['mime_type']};base64,{media['data']}" for media in images]
-    return [ToolOutputText(text=whole_text(result)), *(ToolOutputImage(image_url=url) for url in urls)]
+    return [ToolOutputText(text=shown.text), *(ToolOutputImage(image_url=url) for url in urls)]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from pydantic_ai import Tool
+from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
 from callgate.adapters.gated_tools import GatedTools
-from callgate.content.read import media_of
-from callgate.types import Part, ToolDefinition
+from callgate.types import ToolDefinition
 
 __all__ = ["toolset_of"]
 
@@ -26,12 +25,13 @@ def toolset_of(gated: GatedTools) -> FunctionToolset[Any]:
 
 
 def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
-    async def run(**args: Any) -> Any:
-        result = await gated.call(definition.name, args)
+    async def run(context: RunContext[Any], /, **args: Any) -> Any:
+        result = await gated.call(definition.name, args, call_id=context.tool_call_id or "")
+        shown = gated.shown(result)
         if result.is_error:
-            raise ToolFailed(result.error or "")
-        images = [image for part in result.media if (image := _image(part)) is not None]
-        return [result.value, *images] if images else result.value
+            raise ToolFailed(shown.text)
+        images = [BinaryContent(data=base64.b64decode(it["data"]), media_type=it["mime_type"]) for it in shown.media]
+        return [shown.plain, *images] if images else shown.plain
 
     return Tool[Any].from_schema(
         run,
@@ -39,11 +39,5 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
         description=definition.description,
         json_schema=dict(definition.input_schema),
         sequential=definition.ordered,
+        takes_ctx=True,
     )
-
-
-def _image(part: Part) -> BinaryContent | None:
-    media = media_of(part) or {}
-    if "data" not in media:
-        return None
-    return BinaryContent(data=base64.b64decode(media["data"]), media_type=media["mime_type"])

@@ -55,6 +55,10 @@ def _of_langchain(tool: Any) -> ToolDefinition:
     if not isinstance(schema, dict):
         ask = getattr(schema, "model_json_schema", None) or schema.schema  # the second: models of pydantic version 1
         schema = ask()
+    # `Tool(func=...)` has no schema but that of its own method, which takes anything: its arguments are what it says.
+    own: JsonObject = {} if tool.args_schema is not None else tool.args
+    if not own.keys() <= schema.get("properties", {}).keys():
+        schema = {"properties": own, "required": list(own)}
     return ToolDefinition(name=tool.name, description=tool.description or "", input_schema=_object(schema))
 
 

@@ -6,11 +6,12 @@ any other sync function. Knows nothing of agents, graphs and their state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import ensure_config
 from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
 from pydantic import BaseModel, ValidationError
 
@@ -48,6 +49,8 @@ class LangChainTool:
         self._model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
         declared: Any = definition.input_schema.get("properties", {})
         self._injected = frozenset(self._model.model_fields if self._model is not None else ()) - frozenset(declared)
+        if self._model is not None and not set(declared) <= {*_names_of(self._model)}:
+            self._model, self._injected = None, frozenset[str]()  # The tool names its one argument itself: `Tool(func=...)`.
         self._values = {name: value for name, value in (injected or {}).items() if name in self._injected}
         self._refuse_what_nobody_gives()
         kind: Any = type(tool)
@@ -81,15 +84,19 @@ class LangChainTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Call the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
-        given: Any = {**args, **self._values}
-        if self._injected:
-            given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
+        """Call the tool. Where LangChain injects arguments, it needs the id of the call, and its answer is then text."""
+        # Not by `invoke`, which takes arguments of certain names for a whole call, with the arguments inside.
+        config = ensure_config()
+        observers = {name: config.get(name) for name in ("callbacks", "tags", "metadata", "run_name")}
+        ask = partial(
+            self._tool.run if self._is_sync else self._tool.arun,
+            {**args, **self._values},
+            config=config,
+            tool_call_id=context.call_id if self._injected else None,
+            **cast("Any", observers),
+        )
         try:
-            if self._is_sync:
-                value = await THREADS.run(partial(self._tool.invoke, given), abandoned_max=self._abandoned_max)
-            else:
-                value = await self._tool.ainvoke(given)
+            value = await (THREADS.run(ask, abandoned_max=self._abandoned_max) if self._is_sync else ask())
         except ToolException as error:
             raise ToolError(self._sentence(error)) from error
         if isinstance(value, ToolMessage):
@@ -104,6 +111,11 @@ class LangChainTool:
             return self._handler
         said = self._handler(error) if callable(self._handler) else error
         return str(said) or "The tool failed without saying why."
+
+
+def _names_of(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield from (name, *(alias for alias in (field.alias, field.validation_alias) if isinstance(alias, str)))
 
 
 def _opened(value: Any) -> object:

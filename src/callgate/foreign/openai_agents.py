@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from agents import tool as agents_tool
-from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
+from agents.tool import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext as AgentsContext
 
 from callgate import strict_json
@@ -69,6 +69,8 @@ def _opened(value: Any) -> object:
         return value.text
     if isinstance(value, ToolOutputImage):
         return media_from_url(value.image_url or "") or value
+    if isinstance(value, ToolOutputFileContent):
+        return media_from_url(value.file_data or "") or value
     return value
 
 

@@ -19,6 +19,7 @@ from callgate.errors import UsageError
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import generation
 from callgate.testing.partial_args import streamed_call
+from callgate.testing.scripted_model import Answer as ScriptedAnswer
 from callgate.testing.scripted_model import script_part
 from callgate.types import FunctionCall, JsonObject, Part
 
@@ -108,6 +109,8 @@ def to_answer(item: Any) -> Answer | Ready:
         return item
     if isinstance(item, str):
         return text(item)
+    if isinstance(item, ScriptedAnswer) and "usageMetadata" not in item:
+        return _from_script(item)
     items: list[Any] = cast("list[Any]", item) if isinstance(item, list) else [item]
     if len(items) == 1 and isinstance(as_object(items[0]).get("parts"), list):
         items = items[0]["parts"]
@@ -118,6 +121,16 @@ def to_answer(item: Any) -> Answer | Ready:
         return Ready(tuple(items))
     kind = type(cast("object", item)).__name__
     raise UsageError(f"a script step is a text, a part, a response, a list of chunks, an Answer or a fault, not {kind!r}")
+
+
+def _from_script(item: ScriptedAnswer) -> Answer:
+    """An answer for a `ScriptedModel`, to be sent as the server at hand sends its own."""
+    candidate = as_object(as_list(item["candidates"])[0])
+    return Answer(
+        parts=tuple(as_object(candidate.get("content")).get("parts", ())),
+        finish_reason=candidate.get("finishReason"),
+        finish_message=candidate.get("finishMessage"),
+    )
 
 
 def encode_json(value: Any, *, indent: int | None = None) -> bytes:
