@@ -49,7 +49,7 @@ def _parts(operation: JsonObject) -> Iterator[str]:
         yield "<h4>Takes</h4>" + _block(operation["requestBody"]["content"]["application/json"]["schema"])
     for status, answer in operation["responses"].items():
         if status.startswith("2"):
-            for kind, content in answer["content"].items():
+            for kind, content in answer.get("content", {}).items():
                 yield f"<h4>{escape(status)} {escape(kind)}</h4>{_block(content['schema'])}"
 
 

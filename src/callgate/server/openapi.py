@@ -172,6 +172,8 @@ def _answers(operation: Operation) -> JsonObject:
         if operation.streams:
             content[EVENTS_TYPE] = {"schema": EVENT}
         answers[str(status)] = {"description": "Done." if status < 300 else "Not in order.", "content": content}
+    if "204" in answers:
+        answers["204"].pop("content", None)
     for status in sorted({*ALWAYS, *operation.fails} - set(operation.gives)):
         answers[str(status)] = {"description": "What went wrong.", "content": problem}
     return answers
