@@ -57,7 +57,7 @@ def _of_langchain(tool: Any) -> ToolDefinition:
         schema = ask()
     # `Tool(func=...)` has no schema but that of its own method, which takes anything: its arguments are what it says.
     own: JsonObject = {} if tool.args_schema is not None else tool.args
-    if not own.keys() <= schema.get("properties", {}).keys():
+    if not own.keys() <= cast("JsonObject", schema).get("properties", {}).keys():
         schema = {"properties": own, "required": list(own)}
     return ToolDefinition(name=tool.name, description=tool.description or "", input_schema=_object(schema))
 
