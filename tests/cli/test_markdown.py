@@ -64,9 +64,9 @@ def test_a_text_is_drawn_as_it_is_meant() -> None:
         "",
         "  def f(x):",
         '      return "`" * 3',
-        " a         │ b",
+        " a         │   b",
         "───────────┼──────",
-        " 1         │ x",
+        " 1         │   x",
         " long cell │ y | z more",
         "",
         "────────────────────────────────────────",
@@ -122,9 +122,57 @@ def test_a_span_that_is_too_long_is_text() -> None:
     assert SGR.sub("", drawn([text, "\n"])).replace("\n", "") == text
 
 
-def test_a_long_table_and_a_wide_one_are_shown_as_they_came() -> None:
-    wide = "| a | " + "b" * 100 + " |\n|---|---|\n| 1 | 2 |\n"
-    assert drawn([wide], 40) == wide
+def test_columns_stand_at_the_side_that_they_name() -> None:
+    table = "| name | n | mid |\n|:--|--:|:-:|\n| a | 1 | x |\n| bb | 100 | long |\n"
+    assert SGR.sub("", drawn([table])).splitlines() == [
+        " name │   n │ mid",
+        "──────┼─────┼─────",
+        " a    │   1 │  x",
+        " bb   │ 100 │ long",
+    ]
+
+
+def test_a_wide_table_wraps_inside_its_cells() -> None:
+    table = "| key | meaning |\n|---|---|\n| one | " + "several words that go on " * 3 + "|\n"
+    lines = SGR.sub("", drawn([table], 40)).splitlines()
+    assert max(map(len, lines)) < 40
+    assert lines[2:] == [
+        " one │ several words that go on",
+        "     │ several words that go on",
+        "     │ several words that go on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("- [x] done\n- [ ] open", ["☑ done", "☐ open"]),
+        ('[docs](http://x.y "The title")', ['docs (http://x.y, "The title")']),
+        ("see <https://x.y/z>.", ["see https://x.y/z."]),
+        ("![a cat](http://x.y/c.png)", ["a cat (http://x.y/c.png)"]),
+        ("1 < 2 and a! b", ["1 < 2 and a! b"]),
+    ],
+)
+def test_tasks_titles_and_addresses_are_drawn_as_they_are_meant(text: str, shown: list[str]) -> None:
+    assert [line.removeprefix("• ") for line in SGR.sub("", drawn([text])).splitlines()] == shown
+
+
+def test_code_has_the_colours_of_its_language_and_wraps_with_its_indent() -> None:
+    pytest.importorskip("pygments", reason="pygments is not installed")
+    text = 'def f(x):\n    """Open\n    still open"""\n    return "' + "word " * 12 + '"\n'
+    code = drawn([f"```python\n{text}```\n"], 40)
+    assert "\x1b[35mdef\x1b[0m" in code
+    assert "\x1b[34mf\x1b[0m" in code
+    assert "\x1b[32m    still open" in code.replace("\x1b[0m\x1b[32m", "")
+    lines = SGR.sub("", code).splitlines()
+    assert max(map(len, lines)) < 40
+    assert all(line.startswith("        ") for line in lines[4:])
+    assert "\x1b[32m+ new" in drawn(["```diff\n- old\n+ new\n```\n"])
+
+
+def test_a_long_table_is_shown_as_it_came() -> None:
+    narrow = "|" + " abcdefgh |" * 9 + "\n|" + "---|" * 9 + "\n"
+    assert drawn([narrow], 40) == narrow
     rows = "".join(f"| {n} |\n" for n in range(600))
     assert [line.strip(" |") for line in drawn([rows]).splitlines()] == [str(n) for n in range(600)]
 

@@ -47,7 +47,7 @@ def test_a_test_says_which_servers_work(servers, capsys: pytest.CaptureFixture[s
     file = servers(box=ECHO, gone={"command": "no-such-program-here"})
     assert main(["mcp", "test", file]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "+ box  1 tools",
+        "+ box  1 tool",
         "    echo  Does echo.",
         "x gone  there is no program 'no-such-program-here': install it, or give its whole path",
     ]

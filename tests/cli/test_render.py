@@ -63,7 +63,7 @@ def test_text_goes_to_stdout_as_it_comes_and_its_line_is_ended() -> None:
 
 def test_a_call_is_two_lines_on_stderr() -> None:
     events = (CallProposed(CALL), CallStarted(CALL), CallFinished(CALL, result(value={"sum": 3})))
-    assert shown(*events) == ("", '→ add({"a": 1, "b": "é"})\n✓ add 12 ms → {"sum": 3}\n')
+    assert shown(*events) == ("", '→ add(a=1, b="é")\n✓ add 12 ms → sum=3\n')
 
 
 def test_a_call_that_fails_says_why_on_one_line() -> None:
@@ -73,7 +73,7 @@ def test_a_call_that_fails_says_why_on_one_line() -> None:
 
 def test_a_call_that_never_ran_is_shown_all_the_same() -> None:
     denied = result(status="denied", error="Not allowed.", value=None)
-    assert shown(CallProposed(CALL), CallFinished(CALL, denied))[1] == ('→ add({"a": 1, "b": "é"})\n✗ add: Not allowed.\n')
+    assert shown(CallProposed(CALL), CallFinished(CALL, denied))[1] == ('→ add(a=1, b="é")\n✗ add: Not allowed.\n')
 
 
 def test_text_before_a_call_keeps_a_line_of_its_own() -> None:
@@ -85,7 +85,7 @@ def test_long_arguments_and_results_are_cut() -> None:
     first, second = shown(CallStarted(call), CallFinished(call, result(value="y" * 1000, duration_s=2.5)))[1].splitlines()
     assert first.endswith("x…)")
     assert len(first) < 350
-    assert second.startswith('✓ add 2.5 s → "yyy')
+    assert second.startswith("✓ add 2.5 s → yyy")
     assert len(second) < 200
 
 
@@ -154,7 +154,7 @@ def test_the_call_that_is_asked_about_is_ascii_and_whole() -> None:
 
 
 def test_colors_are_for_terminals_that_want_them() -> None:
-    assert shown(CallStarted(CALL), err=Tty())[1].startswith("\x1b[36m→ add(")
+    assert shown(CallStarted(CALL), err=Tty())[1] == '\x1b[36m→ add\x1b[0m(a=1, b="é")\n'
     assert "\x1b" not in shown(CallStarted(CALL))[1]
     assert "\x1b" not in shown(CallStarted(CALL), err=Tty(), NO_COLOR="1")[1]
     assert "\x1b" not in shown(CallStarted(CALL), err=Tty(), TERM="dumb")[1]
@@ -166,7 +166,7 @@ def test_an_encoding_that_cannot_show_the_symbols_gets_plain_ones() -> None:
     terminal.show(CallStarted(CALL))
     terminal.show(CallFinished(CALL, result(value="é")))
     terminal.show(TextDelta("4 °C"))
-    assert err.buffer.getvalue() == b'-> add({"a": 1, "b": "\\xe9"})\nok add 12 ms -> "\\xe9"\n'
+    assert err.buffer.getvalue() == b'-> add(a=1, b="\\xe9")\n+ add 12 ms -> \\xe9\n'
     assert out.buffer.getvalue() == b"4 \\xb0C"
 
 
@@ -191,7 +191,7 @@ def on_screen(both: Tty) -> list[str]:
     return "\n".join(row.rstrip() for row in screen.display).rstrip().split("\n")
 
 
-def test_a_running_call_moves_in_its_place_and_stays_as_one_line_with_its_number() -> None:
+def test_a_running_call_moves_in_its_place_and_stays_with_its_number_and_its_result_below() -> None:
     show, both = moving()
     one, two = (FunctionCall(name=name, args={"path": "x" * 80}, id=name) for name in ("read", "copy"))
     show.begin()
@@ -205,8 +205,9 @@ def test_a_running_call_moves_in_its_place_and_stays_as_one_line_with_its_number
     show.show(CallProgress("read", "half way\x1b[2J", 0.5))
     show.show(CallProgress("nobody", "x"))
     rows = on_screen(both)
-    assert (len(rows), rows[0]) == (3, "I will look")
-    assert rows[1][2:8] + rows[2][2:8] == "read({copy({"
+    assert (len(rows), rows[:2]) == (4, ["I will look", ""])
+    assert rows[2][2:8] + rows[3][2:8] == "read(pcopy(p"
+    assert "half way<U+001B>[2J 50%" in rows[2]
     show.show(
         CallFinished(one, ToolResult(call_id="read", name="read", status="finished", value="v" * 90, duration_s=0.012))
     )
@@ -214,10 +215,11 @@ def test_a_running_call_moves_in_its_place_and_stays_as_one_line_with_its_number
     show.show(TextDelta("Done.\n"))
     show.show(RunEnded(reply("STOP")))
     rows = on_screen(both)
-    assert re.fullmatch(r'✓ 1 read\(\{"path": "x+…\) 12 ms → "v+…', rows[1])
-    assert len(rows[1]) < 80
-    assert re.fullmatch(r'✗ 2 copy\(\{"path": "x+…\) 0 ms: no room', rows[2])
-    assert rows[3:] == ["Done."]
+    assert re.fullmatch(r'✓ 1 read\(path="x+…\) 12 ms', rows[2])
+    assert re.fullmatch(r"  v+…", rows[3])
+    assert max(map(len, rows)) < 80
+    assert re.fullmatch(r'✗ 2 copy\(path="x+…\) 0 ms', rows[4])
+    assert rows[5:] == ["  no room", "", "Done."]
     assert both.getvalue().rfind("\x1b[?25h") > both.getvalue().rfind("\x1b[?25l")
     assert "\x1b[2J" not in both.getvalue()
     show.clear()
@@ -228,7 +230,7 @@ def test_without_colours_the_marks_of_markdown_stay() -> None:
     show, both = moving(NO_COLOR="1")
     show.show(TextDelta("**bold**\n"))
     show.line("about", color="failed")
-    assert both.getvalue() == "**bold**\nabout\n"
+    assert both.getvalue() == "**bold**\n\nabout\n"
 
 
 def test_while_a_question_is_open_nothing_moves() -> None:
@@ -242,7 +244,7 @@ def test_while_a_question_is_open_nothing_moves() -> None:
     assert on_screen(both) == [""]
     show.release()
     show.tick()
-    assert "t({})" in on_screen(both)[0]
+    assert "t()" in on_screen(both)[0]
     show.end()
     assert on_screen(both) == [""]
 
@@ -254,4 +256,62 @@ def test_only_so_many_calls_are_kept_to_be_looked_at(monkeypatch: pytest.MonkeyP
         call = FunctionCall(name=f"t{number}", id=str(number))
         show.show(CallFinished(call, ToolResult(call_id=call.id, name=call.name, status="finished", value=1)))
     assert (show.number_of_first, [call.name for call, _ in show.calls]) == (2, ["t1", "t2"])
-    assert "✓ 3 t2({})" in on_screen(both)[2]
+    assert "✓ 3 t2()" in on_screen(both)[4]
+
+
+# --- callgate's own lines -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_lines_about_a_run_wrap_at_words(columns: int) -> None:
+    both = Tty()
+    show = Terminal(both, both, {"TERM": "xterm"}, size=lambda: (columns, 24))
+    sentence = "! " + "every word of this long sentence is kept whole wherever the line ends " * 4
+    show.line(sentence)
+    show.rows([("/help", sentence), ("/mcp [read|ask SERVER ...]", sentence)])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", both.getvalue()).splitlines()
+    assert max(map(len, lines)) < columns
+    assert {word for line in lines for word in line.split()} == {
+        *sentence.split(),
+        "/help",
+        "/mcp",
+        "[read|ask",
+        "SERVER",
+        "...]",
+    }
+    assert lines[1].startswith("  ")
+
+
+def test_wrapped_untrusted_lines_keep_their_prefix_and_never_exceed_the_terminal() -> None:
+    both = Tty()
+    show = Terminal(both, both, {"TERM": "xterm", "NO_COLOR": "1"}, size=lambda: (40, 24))
+    show.line("  | some words " + "x" * 100 + " end")
+    lines = both.getvalue().splitlines()
+    assert all(line.startswith("  | ") and len(line) < 40 for line in lines)
+    assert "".join(line[4:] for line in lines).replace(" ", "") == "somewords" + "x" * 100 + "end"
+
+
+def test_a_line_for_a_program_is_never_wrapped() -> None:
+    err = io.StringIO()
+    Terminal(io.StringIO(), err, {}, size=lambda: (40, 24)).line("word " * 50 + "end")
+    assert err.getvalue() == "word " * 50 + "end\n"
+
+
+def test_blocks_of_a_conversation_are_separated_by_one_blank_line() -> None:
+    show, both = moving(NO_COLOR="1")
+    show.prompted()
+    show.show(CallFinished(CALL, result(value="one\ntwo\nthree\nfour\nfive")))
+    show.show(TextDelta("Three.\n"))
+    show.show(RunEnded(reply()))
+    show.separate("prompt")
+    assert on_screen(both)[:8] == [
+        "",
+        '✓ 1 add(a=1, b="é") 12 ms',
+        "  one",
+        "  two",
+        "  three",
+        "  ... 2 more lines; /call 1 shows all",
+        "",
+        "Three.",
+    ]
+    assert both.getvalue().endswith("Three.\n\n")

@@ -147,7 +147,7 @@ def test_a_conversation_is_shown_readable_and_cannot_steer_the_terminal(shell: S
         "",
         "> first",
         "line",
-        '-> note({"word": "\\u001b[2J"})',
+        '-> note(word="\\u001b[2J")',
         '<- note: {"result": "noted \\u001b[2J"}',
         "Done <U+001B>]0;owned<U+0007>.",
     ]
@@ -182,7 +182,7 @@ def test_a_history_goes_to_another_system_and_comes_back(name: str, shell: Shell
     assert code == 0
     shown = shell("sessions", "show", made.strip())[1]
     assert [line for line in shown.splitlines() if line[:2] in ("> ", "->")] == [
-        "> first", '-> note({"word": "a"})', "> second", "> third", '-> note({"word": "c"})',
+        "> first", '-> note(word="a")', "> second", "> third", '-> note(word="c")',
     ]  # fmt: skip
     assert {row["title"] for row in listed(shell)} == {"first"}
 

@@ -93,7 +93,7 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
         "hello", "/tools", "/mcp", "/usage", "/call", "/call 3", "/call x", "/allowed", "/revoke", "/sessions"
     )
     assert code == 0
-    assert "calculate  Works out a sum" in shown
+    assert "calculate     Works out a sum" in shown
     assert "There are no MCP servers" in shown
     assert "tokens   " in shown
     assert "context  about" in shown
@@ -197,7 +197,7 @@ def test_files_are_attached_where_they_are_mentioned(session: Callable[..., Any]
     )
     assert "attached: a.txt" in shown
     assert "There is no file 'who' here, so it is sent as text." in shown
-    assert "'gone.txt' is not attached" in shown
+    assert "There is no file 'gone.txt' here, so it is sent as text." in shown
     assert shown.count("'.env' was not attached: it may hold secrets, and you did not say yes") == 2
     assert shown.count("attached: .env") == 1
     assert "You said bye" in shown

@@ -145,9 +145,12 @@ def _has_folder() -> bool:
 
 def _failed(sentence: str, code: int) -> int:
     from callgate.cli.render import escape
+    from callgate.cli.style import columns_of, folded
     from callgate.config.known_secrets import redact_known
 
     line = escape(redact_known(" ".join(sentence.split())))
     encoding = sys.stderr.encoding or "utf-8"
-    print(f"callgate: {line}".encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    for drawn in folded([(f"callgate: {line}", None)], columns_of(sys.stderr), indent=2):
+        text = "".join(part for part, _ in drawn)
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
     return code

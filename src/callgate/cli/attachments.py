@@ -75,9 +75,9 @@ class Attachments:
             found = next((one for one in (name, _ENDING.sub("", name)) if one and self._exists(one)), None)
             if found is not None:
                 named.append(found)
-            elif "/" in name or "." in _ENDING.sub("", name):
+            elif _URL.match(name) or os.path.isabs(os.path.expanduser(name)) or ".." in name.split("/"):
                 try:
-                    self._open(name)  # It looks like a path: report what is wrong with it.
+                    self._open(name)  # It can only be meant as a file: report what is wrong with it.
                 except AttachError as error:
                     raise AttachError(f"{error} For an @ that is not a file, put a blank after it.") from error
             else:

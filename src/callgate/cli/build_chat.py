@@ -67,7 +67,7 @@ def build_chat(
                 options, chosen, session, policy=policy, approve=approve, servers=servers, shows_example=shows_example
             )
 
-    chat = ChatSession(build, session.id, approve, tty=tty, servers=servers)
+    chat = ChatSession(build, session.id, approve, tty=tty, servers=servers, model_name=chosen.model.name)
     if options.tool or options.root or options.mcp or options.policy or options.audit or options.prompt or shows_example:
         _ = chat.gate  # Report unusable tools and servers before the first prompt.
     return chat

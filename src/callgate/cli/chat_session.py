@@ -46,11 +46,13 @@ class ChatSession:
         *,
         tty: Tty,
         servers: Sequence[Any] = (),
+        model_name: str = "",
     ) -> None:
         self._build = build
         self._gate: Gate | None = None
         self.session = session
         self.servers = servers
+        self._model_name = model_name
         """The MCP servers whose tools the gate has."""
         self.has_begun = False
         self.last: Reply | None = None
@@ -76,6 +78,16 @@ class ChatSession:
         if self._gate is None:
             self._gate = self._build()
         return self._gate
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model that answers, known before the gate is built."""
+        return self._model_name if self._gate is None else self._gate.model.name
+
+    @property
+    def policy_mode(self) -> str | None:
+        """The approval mode in force; None before the gate is built."""
+        return None if self._gate is None else self._gate.policy.mode
 
     def __exit__(self, *exc: object) -> None:
         try:

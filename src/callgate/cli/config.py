@@ -56,7 +56,7 @@ def config() -> None:
 
 
 @config.command("show")
-@click.option("--all", "everything", is_flag=True, help="Limits too, which are many.")
+@click.option("--all", "everything", is_flag=True, help="Settings without a value and limits too, which are many.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 def show(*, everything: bool, output: str) -> None:
     """Show every effective setting and its source; secrets are masked."""
@@ -67,13 +67,16 @@ def show(*, everything: bool, output: str) -> None:
     rows = [
         (key, _shown(key, settings), _origin(settings, key))
         for key in SETTINGS
-        if everything or settings.is_set(key) or not key.startswith("limits.")
+        if everything
+        or settings.values[key].source != "default"
+        or (settings[key] not in (None, (), {}) and not key.startswith("limits."))
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for key, value, origin in rows:
         click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
     if not everything:
-        click.echo("(limits as they always are; --all lists them too)")
+        left_out = len(SETTINGS) - len(rows)
+        click.echo(f"({left_out} more settings have no value or are limits at their default; --all lists them)")
     for notice in settings.notices:
         click.echo(f"callgate: {escape(notice)}", err=True)
 

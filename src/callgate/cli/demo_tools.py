@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
@@ -49,12 +50,12 @@ def calculate(expression: str) -> int | float:
     """Works out a sum of numbers with + - * / ** and parentheses.
 
     Args:
-        expression: Such as `12 * (3 + 4)`.
+        expression: Such as `12 * (3 + 4)` or `15% of 240`.
     """
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise ToolError(f"The expression is longer than {EXPRESSION_CHARS_MAX} characters.")
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        tree = ast.parse(_in_symbols(expression), mode="eval")
     except (SyntaxError, ValueError):
         raise ToolError(f"{expression!r} is not a sum that can be worked out.") from None
     try:
@@ -80,6 +81,28 @@ HONEST_TOOLS: tuple[Callable[..., Any], ...] = (calculate, current_time)
 """Default tools of a real model, which would report invented weather as true."""
 
 DEMO_TOOLS: tuple[Callable[..., Any], ...] = (get_current_weather, *HONEST_TOOLS)
+
+_SIGNS: tuple[tuple[str, str], ...] = (
+    (r"[×·✕]", "*"), (r"[÷∶]", "/"), (r"[−–]", "-"), (r"\^", "**"), (r"²", "**2"), (r"³", "**3"),
+    (r"(?<=\d)[  '](?=\d{3}(?!\d))", ""), (r"(?<=\d),(?=\d{3}(?!\d))", ""),
+    (r"(?i)\b(?:what is|what's|was ist|wie viel ist|wieviel ist|how much is|calculate|compute|berechne)\b", " "),
+    (r"(?i)(?<=[\d)])\s*(?:%|percent\b|per cent\b|prozent\b)\s*(?:of|von)\b", "/100*"),
+    (r"(?i)(?<=[\d)])\s*(?:%|percent\b|per cent\b|prozent\b)(?!\s*[\d(])", "/100"),
+    (r"(?i)(?<=[\d)])\s*(?:times|multiplied by|mal|fois|\bx(?=\s))\s*(?=[\d(.-])", "*"),
+    (r"(?i)(?<=[\d)])\s*(?:divided by|over|geteilt durch|durch)\s*(?=[\d(.-])", "/"),
+    (r"(?i)(?<=[\d)])\s*(?:plus|und)\s*(?=[\d(.-])", "+"), (r"(?i)(?<=[\d)])\s*(?:minus|less|weniger)\s*(?=[\d(.-])", "-"),
+    (r"(?i)(?<=[\d)])\s*(?:to the power of|hoch)\s*(?=[\d(.-])", "**"), (r"(?i)(?<=[\d)])\s*squared\b", "**2"),
+)  # fmt: skip
+"""A pattern of a sum as people write it -> the sign that it means."""
+
+
+def _in_symbols(expression: str) -> str:
+    """The sum in the signs of Python: people and small models write `15% of 240` and `3 mal 4`."""
+    text = expression.strip().rstrip("?=").strip()
+    for pattern, sign in _SIGNS:
+        text = re.sub(pattern, sign, text)
+    return text.strip()
+
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -24,8 +24,9 @@ from callgate.cli.convert import echo_json
 from callgate.cli.findings import Answer, Finding, Level
 from callgate.cli.mcp import OWN_TOOLS
 from callgate.cli.options import store_option
-from callgate.cli.render import escape
 from callgate.cli.state import store_place
+from callgate.cli.style import Piece, echo, marks_of
+from callgate.cli.style import counted as many
 from callgate.errors import CallgateError, UsageError
 from callgate.types import JsonObject, ToolDefinition
 
@@ -39,7 +40,8 @@ START_S = 60.0
 """The time-out for the start of a server, which may have to be installed first."""
 WORDS_MAX = 300
 
-_MARKS: Mapping[Level, str] = {"ok": "+", "note": "-", "warning": "!", "broken": "x"}
+_MEANINGS: Mapping[Level, str] = {"ok": "done", "note": "note", "warning": "notice", "broken": "failed"}
+"""Level -> the meaning by which it is marked and coloured, as calls in a chat are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +78,10 @@ def doctor(ctx: click.Context, output: str, **given: Any) -> None:
     if output == "json":
         echo_json({"findings": [dataclasses.asdict(finding) for finding in found], "broken": counted["broken"]})
     else:
-        for line in _lines(found):
-            click.echo(line)
-        click.echo(f"\n{counted['broken']} broken, {counted['warning']} warnings, {counted['note']} notes")
+        _show(found)
+        sums = f"{counted['broken']} broken, {many(counted['warning'], 'warning')}, {many(counted['note'], 'note')}"
+        echo()
+        echo(sums, "failed" if counted["broken"] else "notice" if counted["warning"] else "done")
     ctx.exit(1 if counted["broken"] else 0)
 
 
@@ -90,15 +93,22 @@ async def examined(patient: DiagnosticContext, env: Mapping[str, str]) -> list[F
     return [*_python_findings(), *model, *servers, store, *_sandbox_findings()]
 
 
-def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    area = ""
+def _show(found: Sequence[Finding]) -> None:
+    area, marks = "", marks_of(sys.stdout)
     for finding in found:
         if finding.area != area:
-            yield ("\n" if area else "") + finding.area
+            if area:
+                echo()
+            echo(finding.area, "strong")
             area = finding.area
-        yield f"  {_MARKS[finding.level]} {escape(f'{finding.subject}: {finding.message}')}"
+        meaning = _MEANINGS[finding.level]
+        head: Sequence[Piece] = [
+            (f"  {marks[meaning]} {finding.subject}", meaning if finding.level != "note" else None),
+            (f": {finding.message}", None),
+        ]
+        echo(head, indent=4)
         if finding.remedy:
-            yield f"      {escape(finding.remedy)}"
+            echo(f"      {finding.remedy}", "quiet", indent=6)
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------

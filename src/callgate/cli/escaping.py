@@ -11,11 +11,20 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from callgate.types import FunctionCall
 
-__all__ = ["ascii_json", "one_line", "shown_args", "shown_call", "visible", "wrapped"]
+__all__ = [
+    "ascii_json",
+    "one_line",
+    "readable_args",
+    "readable_value",
+    "shown_args",
+    "shown_call",
+    "visible",
+    "wrapped",
+]
 
 CONTEXT_CHARS = 8
 """Length of the preceding text needed to judge what follows."""
@@ -96,6 +105,22 @@ def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
             left_out = f" ... {len(text) - SHOWN_CHARS_MAX} of {len(text)} characters not shown, sha256 {digest} ... "
             text = text[:half] + left_out + text[-half:]
         yield f"{ascii_json(str(name))}: {text}"
+
+
+def readable_args(args: Mapping[str, Any]) -> str:
+    """Arguments for a person, as in `path="README.md", lines=3`; `shown_args` shows them exactly."""
+    return ", ".join(f"{name}={_plain_json(value)}" for name, value in args.items())
+
+
+def readable_value(value: Any) -> str:
+    """A result for a person: text as it is, the fields of an object one after another."""
+    if isinstance(value, str):
+        return value
+    return readable_args(cast("dict[str, Any]", value)) if isinstance(value, dict) else _plain_json(value)
+
+
+def _plain_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
 
 
 def wrapped(text: str, columns: int) -> Iterator[str]:

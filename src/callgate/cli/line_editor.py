@@ -81,14 +81,19 @@ class PlainLine:
 
 
 def line_reader(
-    chat: ChatSession, history: History, choices: Choices, show_last: Callable[[], None], root: str
+    chat: ChatSession,
+    history: History,
+    choices: Choices,
+    show_last: Callable[[], None],
+    root: str,
+    footer: Callable[[], str] = lambda: "",
 ) -> LineReader:
     """The best reader that this terminal has."""
     able = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not able:
         return PlainLine()
     try:
-        return RichLine(chat, history, choices, show_last, root)
+        return RichLine(chat, history, choices, show_last, root, footer)
     except ImportError:
         return PlainLine()
 
@@ -219,9 +224,16 @@ class RichLine:
     ends_line = True
 
     def __init__(
-        self, chat: ChatSession, history: History, choices: Choices, show_last: Callable[[], None], root: str
+        self,
+        chat: ChatSession,
+        history: History,
+        choices: Choices,
+        show_last: Callable[[], None],
+        root: str,
+        footer: Callable[[], str] = lambda: "",
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.filters import Condition
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.output import ColorDepth
 
@@ -235,13 +247,16 @@ class RichLine:
             multiline=True,
             history=InMemoryHistory(history.texts),
             completer=_completer(choices, root),
-            complete_while_typing=True,
+            # Room for a menu is kept only where there is something to offer.
+            complete_while_typing=Condition(lambda: _offers(self._session.default_buffer.document.text_before_cursor)),
             key_bindings=self._keys(show_last),
             prompt_continuation=". ",
             enable_suspend=True,
             reserve_space_for_menu=4,
             output=_output(),
             color_depth=depth,
+            bottom_toolbar=lambda: [("class:footer", footer())],
+            style=_style(),
         )
 
     def read(self) -> str:
@@ -250,7 +265,7 @@ class RichLine:
 
         def interrupt() -> None:
             if app.is_running and app.loop is not None:
-                app.loop.call_soon_threadsafe(lambda: app.exit(exception=KeyboardInterrupt()) if app.is_running else None)
+                app.loop.call_soon_threadsafe(self._interrupted)
 
         self._chat.on_interrupt = interrupt
         try:
@@ -261,6 +276,17 @@ class RichLine:
         text = self._pastes.whole(line)
         self._history.add(text)
         return text
+
+    def _interrupted(self) -> None:
+        """Ctrl-C: empty a line that has text; in an empty one, leave."""
+        app, buffer = self._session.app, self._session.default_buffer
+        if not app.is_running:
+            return
+        if buffer.text:
+            buffer.reset()
+            app.invalidate()
+        else:
+            app.exit(exception=KeyboardInterrupt())
 
     async def _prompted(self) -> str:
         # While the prompt is shown, prepare what the first exchange needs.
@@ -284,6 +310,7 @@ class RichLine:
             (("tab",), self._tab),
             (("escape", "enter"), lambda event: event.current_buffer.newline(copy_margin=False)),
             ((Keys.BracketedPaste,), self._paste),
+            (("c-c",), lambda event: self._interrupted()),
             (("c-o",), lambda event: run_in_terminal(show_last)),
         ]
         for sequence, action in bound:
@@ -323,10 +350,22 @@ def _done(action: Callable[[KeyPressEvent], object], event: KeyPressEvent) -> No
     action(event)
 
 
+def _offers(before: str) -> bool:
+    return before.startswith("/") or before.rpartition("\n")[2].rpartition(" ")[2].startswith("@")
+
+
+def _style() -> Any:
+    from prompt_toolkit.styles import Style
+
+    return Style.from_dict({"bottom-toolbar": "noreverse", "footer": "ansibrightblack", "prompt": "bold"})
+
+
 def _output() -> Any:
     from prompt_toolkit.output import create_output
 
     output: Any = create_output(stdout=sys.stderr)
+    # Known to prompt_toolkit as a height, so that the footer is drawn without that report.
+    output.get_rows_below_cursor_position = lambda: 1
     # The terminal's report of the cursor position may arrive late, and be read as an answer to a question of ours.
     output.enable_cpr = False
     return output

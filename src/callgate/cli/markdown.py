@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from callgate.cli.code_colors import CODE, CodeColors
+
 __all__ = ["Markdown", "width_of"]
 
 HOLD_CHARS_MAX = 400
@@ -21,8 +23,10 @@ HEAD_CHARS_MAX = 200
 ROW_CHARS_MAX = 4_000
 ROWS_MAX = 500
 COLUMNS_LEAST = 20
+CELL_COLUMNS_MIN = 6
+"""A table whose columns would be narrower stays as it was written."""
 
-BOLD, DIM, ITALIC, UNDERLINE, STRIKE, CODE, HEADING = "1", "2", "3", "4", "9", "36", "1;35"
+BOLD, DIM, ITALIC, UNDERLINE, STRIKE, HEADING = "1", "2", "3", "4", "9", "1;35"
 
 # A line of nothing but these may still become several things.
 _HEAD = re.compile(r"[ \t#*+\-_=0-9.)`~>]*")
@@ -34,9 +38,13 @@ _ROW = re.compile(r" {0,3}\|")
 _ITEM = re.compile(r"([ \t]*)([-*+]|[0-9]{1,9}[.)])[ \t]+(?=\S)")
 _QUOTE = re.compile(r" {0,3}(?:> ?)+")
 _SEPARATOR = re.compile(r":?-+:?")
-_SPECIAL = re.compile(r"[`*_~\[\\]")
-_LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]*)\)")
-_LINK_BEGUN = re.compile(r"\[[^\[\]]*(?:\](?:\([^()\s]*)?)?")
+_SPECIAL = re.compile(r"[`*_~\[\\<!]")
+_LINK = re.compile(r"!?\[([^\[\]]*)\]\(([^()\s]*)(?:[ ]+\"([^\"]*)\")?\)")
+_LINK_BEGUN = re.compile(r"!?(?:\[[^\[\]]*(?:\](?:\([^()\s]*(?:[ ]+(?:\"[^\"]*\"?)?)?)?)?)?")
+_ADDRESS = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
+_ADDRESS_BEGUN = re.compile(r"<(?:[a-z]{0,6}|(?:https?:|mailto:)[^<>\s]*)")
+_TASK = re.compile(r"\[([ xX])\] ")
+_TASK_BEGUN = re.compile(r"\[(?:[ xX]\]?)?")
 _WORDS = re.compile(r" +|[^ ]+")
 
 Styled = tuple[str, str]
@@ -110,12 +118,17 @@ def _span(text: str, start: int, style: str, before: str, *, complete: bool) -> 
             return None if is_open else _Span([("\\", style)], 1)
         escaped = room[1] if room[1] in "\\`*_{}[]()#+-.!~|<>" else room[:2]
         return _Span([(escaped, style)], 2)
-    if char == "[":
+    if char in "[!":
         if link := _LINK.match(room):
-            return _Span(_link(link[1], link[2], style), link.end())
+            return _Span(_link(link[1], link[2], style, title=link[3]), link.end())
         begun = _LINK_BEGUN.match(room)
         assert begun is not None
-        return None if is_open and begun.end() == len(room) else _Span([("[", style)], 1)
+        return None if is_open and begun.end() == len(room) else _Span([(char, style)], 1)
+    if char == "<":
+        if address := _ADDRESS.match(room):
+            return _Span([(address[1].removeprefix("mailto:"), _added(style, UNDERLINE))], address.end())
+        begun = _ADDRESS_BEGUN.match(room)
+        return None if is_open and begun and begun.end() == len(room) else _Span([("<", style)], 1)
     mark = re.match(re.escape(char) + "+", room)
     assert mark is not None
     if mark.end() == len(room) and is_open:
@@ -147,9 +160,10 @@ def _emphasis(room: str, mark: str, style: str, *, is_open: bool, literal: _Span
     return _Span(inside, closing.end())
 
 
-def _link(text: str, address: str, style: str) -> list[Styled]:
+def _link(text: str, address: str, style: str, *, title: str | None = None) -> list[Styled]:
     shown, _ = spans(text, _added(style, UNDERLINE))
-    return shown if address in ("", text) else [*shown, (f" ({address})", _added(style, DIM))]
+    about = f', "{title}"' if title else ""
+    return shown if address in ("", text) and not about else [*shown, (f" ({address}{about})", _added(style, DIM))]
 
 
 def _added(style: str, code: str) -> str:
@@ -165,6 +179,7 @@ class Markdown:
     def __init__(self, columns: Callable[[], int], *, ascii_only: bool = False) -> None:
         self._columns = columns
         self._bullet, self._bar, self._rule, self._cross = ("*", "|", "-", "+") if ascii_only else ("•", "│", "─", "┼")
+        self._boxes = ("[ ]", "[x]") if ascii_only else ("☐", "☑")
         self._out: list[str] = []
         self._held = ""
         """The part of this line that has arrived and is not drawn yet."""
@@ -174,6 +189,7 @@ class Markdown:
         self._drawn = ""
         """The last character that went into spans."""
         self._fence: str | None = None
+        self._colors = CodeColors("")
         self._rows: list[str] = []
         self._indent = 0
         self._column = 0
@@ -217,7 +233,7 @@ class Markdown:
         if self._kind == "text":
             self._draw_spans(complete=complete)
         elif self._kind == "code":
-            self._draw_code()
+            self._draw_code(complete=complete)
         if complete:
             self._end_line()
 
@@ -233,7 +249,8 @@ class Markdown:
         is_row = _ROW.match(held) is not None and len(held) < ROW_CHARS_MAX and len(self._rows) < ROWS_MAX
         is_fence = _FENCE_BEGUN.match(held) is not None and len(held) < HEAD_CHARS_MAX
         is_head = len(held) < HEAD_CHARS_MAX and _HEAD.fullmatch(held) is not None
-        if not complete and (is_row or is_fence or is_head):
+        is_task = len(held) < HEAD_CHARS_MAX and (item := _ITEM.match(held)) and _TASK_BEGUN.fullmatch(held, item.end())
+        if not complete and (is_row or is_fence or is_head or is_task):
             return None
         if is_row:
             return "row"
@@ -256,7 +273,11 @@ class Markdown:
             self._style = HEADING
         elif found := _ITEM.match(held):
             mark = self._bullet if found[2] in "-*+" else found[2]
-            self._prefix(found[1] + mark + " ", "")
+            task = _TASK.match(held, found.end())
+            self._prefix(found[1] + mark + " " + (self._boxes[task[1] != " "] + " " if task else ""), "")
+            if task:
+                self._held = held[task.end() :]
+                return
         elif found := _QUOTE.match(held):
             self._prefix(f"{self._bar} " * found[0].count(">"), DIM)
             self._style = DIM
@@ -277,7 +298,9 @@ class Markdown:
             return
         if kind == "fence":
             found = _FENCE.fullmatch(held)
-            self._fence = found[1] if self._fence is None and found else None
+            is_begun = self._fence is None and found is not None
+            self._fence = found[1] if is_begun and found else None
+            self._colors = CodeColors((found[2].split() or [""])[0] if is_begun and found else "")
             return
         if kind == "rule":
             self._put(self._rule * min(self._width(), 40), DIM)
@@ -294,11 +317,19 @@ class Markdown:
         for text, style in styled:
             self._words(text, style)
 
-    def _draw_code(self) -> None:
-        if self._held:
-            self._put(("  " if not self._column else "") + self._held, CODE)
-            self._column += width_of(self._held)
-        self._held = ""
+    def _draw_code(self, *, complete: bool) -> None:
+        """Draw a line of code when it is whole: its colours are known then, and where it must be wrapped."""
+        if not complete and len(self._held) < ROW_CHARS_MAX:
+            return
+        text, self._held = self._held, ""
+        if not text:
+            return
+        if not self._column:
+            self._put("  ", "")
+            self._column = 2
+        self._indent = min(len(text) - len(text.lstrip(" ")) + 4, self._width() // 2)
+        for piece, style in self._colors.line(text):
+            self._put_within(piece, style, self._width())
 
     def _words(self, text: str, style: str) -> None:
         for piece in _WORDS.findall(text):
@@ -357,23 +388,31 @@ class Markdown:
         if len(rows) > 1 and all(map(_SEPARATOR.fullmatch, cells[1])) and len(cells[0]) == len(cells[1]):
             table = [[spans(cell)[0] for cell in row] for row in (cells[0], *cells[2:])]
             widths = [max(_styled_width(row[n]) for row in table if n < len(row)) for n in range(len(cells[0]))]
-            if sum(widths) + 3 * len(widths) <= self._width():
-                self._draw_table(table, widths)
+            fitted = _fitted(widths, self._width() - 3 * len(widths))
+            if fitted is not None:
+                self._draw_table(table, fitted, [_side(cell) for cell in cells[1]])
                 return
         for row in rows:
             self._put(row + "\n", "")
 
-    def _draw_table(self, table: Sequence[Sequence[list[Styled]]], widths: Sequence[int]) -> None:
+    def _draw_table(self, table: Sequence[Sequence[list[Styled]]], widths: Sequence[int], sides: Sequence[str]) -> None:
         for number, row in enumerate(table):
-            for column, cell in enumerate(row[: len(widths)]):
-                self._put(f" {self._bar} " if column else " ", DIM if column else "")
-                for text, style in cell:
-                    self._put(text, _added(style, BOLD) if number == 0 else style)
-                if column + 1 < len(widths):
-                    self._put(" " * (widths[column] - _styled_width(cell)), "")
-            for cell in row[len(widths) :]:  # More cells than the head has: nothing is left out.
-                self._put(" " + "".join(text for text, _ in cell), "")
-            self._put("\n", "")
+            folded = [_folded(row[n] if n < len(row) else [], width) for n, width in enumerate(widths)]
+            for line in range(max(map(len, folded))):
+                for column, width in enumerate(widths):
+                    self._put(f" {self._bar} " if column else " ", DIM if column else "")
+                    cell = folded[column][line] if line < len(folded[column]) else []
+                    room = width - _styled_width(cell)
+                    left = {"right": room, "center": room // 2}.get(sides[column], 0)
+                    self._put(" " * left, "")
+                    for text, style in cell:
+                        self._put(text, _added(style, BOLD) if number == 0 else style)
+                    if column + 1 < len(widths):
+                        self._put(" " * (room - left), "")
+                if line == 0:
+                    for cell in row[len(widths) :]:  # More cells than the head has: nothing is left out.
+                        self._put(" " + "".join(text for text, _ in cell), "")
+                self._put("\n", "")
             if number == 0:
                 self._put(
                     f"{self._rule}{self._cross}{self._rule}".join(
@@ -382,6 +421,43 @@ class Markdown:
                     DIM,
                 )
                 self._put("\n", "")
+
+
+def _side(separator: str) -> str:
+    """The side of a column that its cells stand at."""
+    return {(True, True): "center", (False, True): "right"}.get((separator.startswith(":"), separator.endswith(":")), "left")
+
+
+def _fitted(widths: Sequence[int], room: int) -> list[int] | None:
+    """The widths of columns that fit, the widest made narrower first; None if no column would be readable."""
+    fitted = list(widths)
+    while sum(fitted) > room:
+        widest = max(fitted)
+        if widest <= CELL_COLUMNS_MIN:
+            return None
+        fitted[fitted.index(widest)] = widest - 1
+    return fitted
+
+
+def _folded(cell: Sequence[Styled], width: int) -> list[list[Styled]]:
+    """The lines of a cell: wrapped at words, and inside one that is wider than the column."""
+    lines: list[list[Styled]] = [[]]
+    used = 0
+    for text, style in cell:
+        for word in _WORDS.findall(text):
+            if used and used + width_of(word) > width:
+                if not lines[-1][-1][0].strip():
+                    lines[-1].pop()
+                lines.append([])
+                used = 0
+                word = word.lstrip(" ")
+            for char in word if width_of(word) > width else [word] if word else []:
+                if used + width_of(char) > width and used:
+                    lines.append([])
+                    used = 0
+                lines[-1].append((char, style))
+                used += width_of(char)
+    return lines
 
 
 def _cells(row: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from callgate.cli.mcp_file import add_server, default_file, remove_server
 from callgate.cli.mcp_login import login, logout
 from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
+from callgate.cli.style import counted, echo, marks_of
 from callgate.errors import UsageError
 from callgate.types import JsonObject
 
@@ -158,15 +160,16 @@ def _told(definition: Any) -> JsonObject:
 
 
 def _show(row: JsonObject) -> None:
+    marks = marks_of(sys.stdout)
     if row["problem"]:
-        click.echo(f"x {row['name']}  {escape(row['problem'])}")
+        echo([(f"{marks['failed']} {row['name']}", "failed"), (f"  {row['problem']}", None)])
         return
-    click.echo(f"+ {row['name']}  {len(row['tools'])} tools")
+    echo([(f"{marks['done']} {row['name']}", "done"), (f"  {counted(len(row['tools']), 'tool')}", None)])
     for tool in row["tools"]:
         first = " ".join(tool["description"].split())[:80]
-        click.echo(f"    {escape(tool['name'])}  {escape(tool['problem'] or first)}".rstrip())
+        echo(f"    {tool['name']}  {tool['problem'] or first}".rstrip(), indent=8)
     for remark in row["remarks"]:
-        click.echo(f"    {escape(remark)}")
+        echo(f"    {remark}", "quiet", indent=4)
 
 
 def _warn(read: ServersFile) -> None:

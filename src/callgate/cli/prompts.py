@@ -24,7 +24,7 @@ from callgate.cli.json_input import InputError
 from callgate.cli.logs import start_logging
 from callgate.cli.options import Options
 from callgate.cli.provider import choose
-from callgate.cli.render import Terminal, ending_sentence, is_terminal
+from callgate.cli.render import Terminal, ending_sentence, is_terminal, one_line
 from callgate.cli.settings import limits_of, secrets_of, settings_here
 from callgate.cli.state import StoredSession
 from callgate.cli.stdin import PIPE_WAIT_S, piped, with_context
@@ -69,6 +69,8 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
         chat = build_chat(options, chosen, terminal, session, tty=tty, shows_example=shows_example)
         if chosen.line:
             terminal.line(chosen.line)
+        elif prompts is None:
+            terminal.line(f"{chosen.provider}: {one_line(chosen.model.name, 100)}")
         chosen.warm()
         with chat:
             if session.is_unfinished and (prompts is None or prompts[0] != ""):

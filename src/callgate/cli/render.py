@@ -7,16 +7,16 @@ runs nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TextIO
 
-from callgate.cli.escaping import CONTEXT_CHARS, JOINERS, one_line, shown_call, visible
+from callgate.cli.escaping import CONTEXT_CHARS, JOINERS, one_line, readable_args, readable_value, shown_call, visible
 from callgate.cli.live import Live, clipped
 from callgate.cli.markdown import Markdown, width_of
+from callgate.cli.style import MARKS, MARKS_ASCII, Piece, folded, is_terminal, painted, two_columns
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -38,6 +38,8 @@ __all__ = ["Terminal", "ending_sentence", "escape", "is_terminal", "one_line", "
 
 ARGS_CHARS_MAX = 300
 RESULT_CHARS_MAX = 120
+RESULT_LINES_MAX = 3
+"""Lines of a result that are shown; `/call` shows all of it."""
 ERROR_CHARS_MAX = 500
 STEP_LINES_MAX = 200
 """Lines of one step at the provider that are shown."""
@@ -48,23 +50,8 @@ CALLS_KEPT = 1_000
 """Calls that can be looked at again; older ones are in the session."""
 TICK_S = 0.1
 
-_SYMBOLS = {"call": "→", "done": "✓", "failed": "✗", "cut": "…", "spinner": "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"}
-_SYMBOLS_ASCII = {"call": "->", "done": "ok", "failed": "x", "cut": "...", "spinner": "|/-\\"}
-_COLORS = {
-    "call": "36", "done": "32", "failed": "31", "notice": "33", "added": "32", "removed": "31", "place": "36", "quiet": "2",
-}  # fmt: skip
-
-
 escape = visible
 """Escape untrusted text; every command uses this."""
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """True if the stream is a terminal."""
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # The stream is closed.
-        return False
 
 
 class Terminal:
@@ -82,9 +69,12 @@ class Terminal:
         self._err = err
         is_dumb = environ.get("TERM", "dumb") == "dumb"
         self._color = is_terminal(err) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        can_draw = _can_write(err, "".join(_SYMBOLS.values()))
-        self._symbols = _SYMBOLS if can_draw else _SYMBOLS_ASCII
+        can_draw = _can_write(err, "".join(MARKS.values()))
+        self._symbols = MARKS if can_draw else MARKS_ASCII
         self._size = size
+        self._wraps = is_terminal(err)
+        self._block: str | None = None
+        """The kind of what was drawn last: blank lines separate a question, calls, an answer and the next prompt."""
         self._live = Live(lambda text: self._put(self._err, text), size) if is_terminal(err) and not is_dumb else None
         # Without colours, the marks of Markdown say more than their absence.
         self._markdown = is_terminal(out) and not is_dumb and not environ.get("NO_COLOR")
@@ -193,7 +183,7 @@ class Terminal:
             for line in said.rstrip().splitlines()[:STEP_LINES_MAX]:
                 self.line(f"  | {line}", color="call" if step.kind == "code" else "done")
             return
-        shown = one_line(_json(dict(step.value)), RESULT_CHARS_MAX, cut=cut)
+        shown = one_line(readable_args(step.value), RESULT_CHARS_MAX, cut=cut)
         self.line(f"{self._symbols['call']} {one_line(step.tool, 100)} (at the provider) {shown}", color="call")
 
     def _sources(self, metadata: AnswerMetadata) -> None:
@@ -211,17 +201,53 @@ class Terminal:
 
     # Lines ----------------------------------------------------------------------------------------------------------------
 
+    def separate(self, block: str) -> None:
+        """Draw a blank line if another kind of block begins; only on a screen, never in a pipe."""
+        before, self._block = self._block, block
+        if self._live is not None and before not in (None, block):
+            self.end_line()
+            self._write(self._err, "\n")
+
+    def prompted(self) -> None:
+        """The user typed something: what follows is separated from it."""
+        self._block = "question"
+
     def line(self, text: str, *, color: str | None = None) -> None:
-        """Print one escaped line about the run."""
+        """Print one escaped line about the run, wrapped at its words."""
+        for one in text.split("\n"):
+            self.pieces([(one, color)])
+
+    def pieces(self, pieces: Sequence[Piece], *, indent: int | None = None) -> None:
+        """Print one line of several colours."""
+        if self._block in (None, "question", "answer", "prompt"):
+            self.separate("note")
         self.end_line()
-        text = visible(text)
-        code = _COLORS.get(color or "") if self._color else None
-        self._write(self._err, f"\x1b[{code}m{text}\x1b[0m\n" if code else f"{text}\n")
+        for drawn in folded([(visible(text), color) for text, color in pieces], self._columns(), indent=indent):
+            self._write(self._err, self._painted(drawn) + "\n")
+
+    def marked(self, mark: str, name: str, text: str) -> None:
+        """Print a line with a mark and a name in the colour of their meaning."""
+        self.pieces([(f"{self._symbols[mark]} {name}", mark), (text, None)])
+
+    def rows(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Print rows of a name and its explanation, which wraps in its own column."""
+        if self._block in (None, "question", "answer", "prompt"):
+            self.separate("note")
+        self.end_line()
+        for drawn in two_columns([(visible(name), visible(text)) for name, text in rows], self._columns()):
+            self._write(self._err, self._painted(drawn) + "\n")
 
     def ask(self, text: str) -> None:
         """Print a question about the run; the answer is typed after it."""
         self.end_line()
-        self._write(self._err, visible(text))
+        lines = [self._painted(drawn) for drawn in folded([(visible(text.rstrip(" ")), None)], self._columns(), indent=2)]
+        self._write(self._err, "\n".join(lines) + " " * (len(text) - len(text.rstrip(" "))))
+
+    def _columns(self) -> int | None:
+        return max(20, self._size()[0] - 1) if self._wraps else None
+
+    def _painted(self, drawn: Sequence[Piece]) -> str:
+        return "".join(painted(text, color) if self._color else text for text, color in drawn)
 
     def say(self, text: str) -> None:
         """A line that belongs to the answer."""
@@ -249,6 +275,7 @@ class Terminal:
             self._live.erase()
 
     def _text(self, text: str) -> None:
+        self.separate("answer")
         # Whether a joiner hides something is known with the letter after it.
         text = self._joiner + text
         self._joiner = text[-1] if text.endswith(JOINERS) else ""
@@ -265,11 +292,12 @@ class Terminal:
 
     def _call(self, call: FunctionCall) -> None:
         name = one_line(call.name, ARGS_CHARS_MAX)
-        args = one_line(_json(dict(call.args)), ARGS_CHARS_MAX, cut=self._symbols["cut"])
+        args = one_line(readable_args(call.args), ARGS_CHARS_MAX, cut=self._symbols["cut"])
         self._running[call.id] = _Shown(name, args)
         if self._live is None:
-            self.line(f"{self._symbols['call']} {name}({args})", color="call")
+            self.pieces([(f"{self._symbols['call']} {name}", "call"), (f"({args})", None)])
         else:
+            self.separate("calls")
             self.end_line()
 
     def _finished(self, call: FunctionCall, result: ToolResult) -> None:
@@ -285,32 +313,38 @@ class Terminal:
         if self._live is None:
             self._result(shown.name, result)
         else:
-            self._result_in_one(shown, result, self.number_of_first + len(self.calls) - 1)
+            self._result_below(shown, result, self.number_of_first + len(self.calls) - 1)
 
     def _result(self, name: str, result: ToolResult) -> None:
+        """The result in one line, for a log or a program."""
         cut = self._symbols["cut"]
         if result.is_error:
             error = one_line(result.error or result.status, ERROR_CHARS_MAX, cut=cut)
-            self.line(f"{self._symbols['failed']} {name}: {error}", color="failed")
+            self.pieces([(f"{self._symbols['failed']} {name}", "failed"), (f": {error}", None)])
             return
-        head = one_line(_json(result.value), RESULT_CHARS_MAX, cut=cut) + _media(result)
-        self.line(
-            f"{self._symbols['done']} {name} {_duration(result.duration_s)} {self._symbols['call']} {head}", color="done"
-        )
+        head = one_line(readable_value(result.value), RESULT_CHARS_MAX, cut=cut) + _media(result)
+        self.pieces([
+            (f"{self._symbols['done']} {name}", "done"),
+            (f" {_duration(result.duration_s)} {self._symbols['call']} {head}", "quiet"),
+        ])  # fmt: skip
 
-    def _result_in_one(self, shown: _Shown, result: ToolResult, number: int) -> None:
-        """The call and its result in one line; `/call` shows all of it."""
-        cut, columns = self._symbols["cut"], self._size()[0]
-        symbol = self._symbols["failed" if result.is_error else "done"]
-        args = clipped(shown.args, max(16, columns // 2 - width_of(shown.name)), cut=cut)
-        line = f"{symbol} {number} {shown.name}({args}) {_duration(result.duration_s)}"
+    def _result_below(self, shown: _Shown, result: ToolResult, number: int) -> None:
+        """The call in one line, and the first lines of its result below it; `/call` shows all of it."""
+        self.separate("calls")
+        cut, color = self._symbols["cut"], "failed" if result.is_error else "done"
+        columns = self._columns() or 80
+        taken = f"{self._symbols[color]} {number} {shown.name}() {_duration(result.duration_s)}"
+        self.pieces([
+            (f"{self._symbols[color]} ", color), (f"{number} ", "quiet"), (shown.name, color),
+            (f"({clipped(shown.args, max(16, columns - len(taken)), cut=cut)})", None),
+            (f" {_duration(result.duration_s)}", "quiet"),
+        ])  # fmt: skip
         if result.is_error:
-            error = one_line(result.error or result.status, ERROR_CHARS_MAX, cut=cut)
-            self.line(f"{line}: {error}", color="failed")
+            self.line(f"  {one_line(result.error or result.status, ERROR_CHARS_MAX, cut=cut)}", color=color)
             return
-        head = one_line(_json(result.value), RESULT_CHARS_MAX, cut=cut) + _media(result)
-        line = f"{line} {self._symbols['call']} "
-        self.line(line + clipped(head, max(16, columns - 1 - width_of(line)), cut=cut), color="done")
+        lines = readable_value(result.value).splitlines() if result.value is not None else []
+        for line in [*_folded_result(lines, number), *([f"{_media(result).strip()}"] if result.media else [])]:
+            self.pieces([("  " + clipped(visible(line.expandtabs(4)), columns - 2, cut=cut), "quiet")])
 
     def _progress(self, call_id: str, message: str, fraction: float | None) -> None:
         done = "" if fraction is None else f" {fraction:.0%}"
@@ -327,7 +361,7 @@ class Terminal:
         now = time.monotonic()
         frames = self._symbols["spinner"]
         spinner = frames[int(now / TICK_S) % len(frames)]
-        lines = [f"{spinner} {shown.line(now, self._symbols['cut'])}" for shown in self._running.values()]
+        lines = [f"{spinner} {shown.line(now, self._symbols['cut'], self._size()[0])}" for shown in self._running.values()]
         if not lines and self._busy_since is not None:
             lines = [f"{spinner} {self._doing} {_elapsed(now - self._busy_since)}  (Ctrl-C stops)"]
         self._live.draw([line.rstrip() for line in lines])
@@ -348,6 +382,13 @@ class Terminal:
         stream.flush()
 
 
+def _folded_result(lines: Sequence[str], number: int) -> Iterator[str]:
+    kept = [line for line in lines if line.strip()]
+    yield from kept[:RESULT_LINES_MAX]
+    if len(kept) > RESULT_LINES_MAX:
+        yield f"... {len(kept) - RESULT_LINES_MAX} more lines; /call {number} shows all"
+
+
 class _Shown:
     """A call that is running."""
 
@@ -357,9 +398,11 @@ class _Shown:
         self.since = time.monotonic()
         self.progress = ""
 
-    def line(self, now: float, cut: str) -> str:
-        """The state of the call as a line."""
-        return f"{self.name}({clipped(self.args, 60, cut=cut)}) {_elapsed(now - self.since)} {self.progress}"
+    def line(self, now: float, cut: str, columns: int) -> str:
+        """The state of the call as a line; its arguments give way to its progress."""
+        rest = f"{_elapsed(now - self.since)} {self.progress}"
+        room = max(12, columns - width_of(self.name) - width_of(rest) - 6)
+        return f"{self.name}({clipped(self.args, room, cut=cut)}) {rest}"
 
 
 _ENDINGS = {
@@ -385,10 +428,6 @@ def _can_write(stream: TextIO, text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=repr)
 
 
 def _media(result: ToolResult) -> str:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from callgate import strict_json
 from callgate.cli.chat_session import ChatSession
+from callgate.cli.escaping import visible
 from callgate.cli.exchange import INTERRUPTED, OK, run_exchange
 from callgate.cli.input_history import HISTORY_FILE
 from callgate.cli.line_editor import History, LineReader, line_reader
+from callgate.cli.live import clipped
 from callgate.cli.options import Options
 from callgate.cli.recap import show_recap, show_totals
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.slash import COMMANDS, CommandContext, perform, show_call
+from callgate.cli.starters import opening_lines
 from callgate.cli.state import StoredSession, state_dir
 from callgate.errors import UsageError
 
@@ -32,7 +36,7 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     context = CommandContext(chat, terminal, options, stored, turn=lambda prompt: run_exchange(chat, terminal, prompt))
     history = History(os.path.join(state_dir(), HISTORY_FILE) if stored.is_kept else None)
     choices = {name: (lambda command=command: command.choices(context)) for name, command in COMMANDS.items()}
-    line = line_reader(chat, history, choices, lambda: show_call(terminal), options.root or ".")
+    line = line_reader(chat, history, choices, lambda: show_call(terminal), options.root or ".", lambda: _footer(context))
     if chat.approver is not None:
         chat.approver.before_question = line.forget_typed
     if history.problem:
@@ -40,6 +44,8 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     is_resumed = stored.state is not None
     if is_resumed:
         show_recap(chat, terminal, stored)
+    for sentence in opening_lines(chat, options):
+        terminal.line(sentence)
     terminal.line("Ask something; /help lists the commands, Ctrl-D leaves.")
     try:
         # Keys typed between prompts wait unseen for the next one; the plain reader needs echo.
@@ -53,8 +59,10 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
 def _until_left(context: CommandContext, line: LineReader) -> int:
     terminal, interrupted = context.terminal, False
     while not context.leaves:
+        terminal.separate("prompt")
         try:
             text = strict_json.without_surrogates(line.read()).strip()
+            terminal.prompted()
         except EOFError:
             _end_line(terminal, line)
             return OK
@@ -76,6 +84,23 @@ def _until_left(context: CommandContext, line: LineReader) -> int:
         elif text and not _said(context, text):
             return INTERRUPTED
     return OK
+
+
+def _footer(context: CommandContext) -> str:
+    """The line below the prompt: who answers, what is asked before calls, where, and what was used."""
+    chat, options = context.chat, context.options
+    policy_mode = chat.policy_mode or options.approval_mode or "default"
+    words = [chat.model_name, f"approval {policy_mode}", _short(os.path.abspath(options.root or "."))]
+    if chat.last is not None:
+        words.append(f"context {chat.last.context_tokens:,} tokens")
+        if chat.last.cost is not None:
+            words.append(f"cost {chat.last.cost:.4f}")
+    return clipped(visible("  ".join(filter(None, words))), max(20, shutil.get_terminal_size().columns - 1))
+
+
+def _short(folder: str) -> str:
+    home = os.path.expanduser("~")
+    return "~" + folder[len(home) :] if folder == home or folder.startswith(home + os.sep) else folder
 
 
 def _end_line(terminal: Terminal, line: LineReader) -> None:

@@ -7,7 +7,6 @@ is shown. What is done to a session is the business of `callgate.sessions`.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import sys
@@ -22,6 +21,7 @@ import click
 from callgate import sessions as whole
 from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, in_words_of_the_command, loss_lines
+from callgate.cli.escaping import readable_args, readable_value
 from callgate.cli.file_undo import file_undo, forget_files
 from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
@@ -95,7 +95,7 @@ def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
 async def session_rows(store: Store, count: int) -> tuple[list[str], int]:
     """The newest sessions as lines of a table, and how many there are beside them."""
     rows, more = await _rows(store, count)
-    return list(_listed(rows)), more
+    return list(_listed(rows, headed=True)) if rows else [], more
 
 
 async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]:
@@ -103,8 +103,10 @@ async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]
     return [await _row(store, info) for info in known[:count]], len(known[count:]) if count is not None else 0
 
 
-def _listed(rows: Sequence[JsonObject]) -> Iterator[str]:
-    yield from _table([[str(row[key]) for key in ("id", "updated", "exchanges", "state", "title")] for row in rows])
+def _listed(rows: Sequence[JsonObject], *, headed: bool = False) -> Iterator[str]:
+    columns = ("id", "updated", "exchanges", "state", "title")
+    head = [[name.upper() for name in columns]] if headed else []
+    yield from _table([*head, *([str(row[key]) for key in columns] for row in rows)])
 
 
 async def _row(store: Store, info: SessionInfo) -> JsonObject:
@@ -167,19 +169,18 @@ def _content_lines(content: Content) -> Iterator[str]:
             continue
         if is_call(part):
             call = call_of(part)
-            yield f"-> {one_line(str(call.get('name')), 100)}({one_line(_json(call.get('args') or {}), LINE_CHARS_MAX)})"
+            args = one_line(readable_args(call.get("args") or {}), LINE_CHARS_MAX)
+            yield f"-> {one_line(str(call.get('name')), 100)}({args})"
         elif is_response(part):
             response = response_of(part)
-            said = one_line(_json(response.get("response")), LINE_CHARS_MAX)
+            said = one_line(readable_value(response.get("response")), LINE_CHARS_MAX)
             yield f"<- {one_line(str(response.get('name')), 100)}: {said}"
-        elif text := text_of({"parts": [part]}):
+        elif not (text := text_of({"parts": [part]})) and not part.keys() - {"text", "thoughtSignature"}:
+            continue  # Only a signature for the next request: nothing to read.
+        elif text:
             yield escape(f"> {text}" if role_of(content) == "user" else text)
         else:
             yield f"[{', '.join(one_line(key, 100) for key in part)}]"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=repr)
 
 
 # Out and in --------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from callgate.cli.escaping import ascii_json, shown_args, visible
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.state import StoredSession, new_id, session_ids
+from callgate.cli.style import MARK, counted
 from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.types import FunctionCall, SessionRule, ToolResult
 
@@ -39,7 +40,6 @@ T = TypeVar("T")
 
 LISTED = 20
 RESULT_LINES_MAX = 2_000
-MARK = "  | "
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ def perform(context: CommandContext, line: str) -> None:
     except click.ClickException as error:
         context.terminal.line(f"callgate: {one_line(error.format_message(), 1000)}", color="failed")
     except KeyboardInterrupt:
-        context.terminal.line("! RunCancelled.", color="notice")
+        context.terminal.line("! Cancelled.", color="notice")
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------
@@ -92,19 +92,20 @@ def perform(context: CommandContext, line: str) -> None:
 
 def _help(context: CommandContext, rest: str) -> None:
     rows = [(f"{name} {command.takes}".strip(), command.help) for name, command in COMMANDS.items()]
-    width = max(len(usage) for usage, _ in rows)
-    for usage, text in rows:
-        context.say(f"{usage:<{width}}  {text}")
+    context.terminal.rows(rows)
+    context.say("")
     for text in _KEYS:
         context.say(text)
 
 
 def _tools(context: CommandContext, rest: str) -> None:
     context.chat.start_servers()
+    rows: list[tuple[str, str]] = []
     for definition in context.chat.gate.definitions:
         summary = one_line((definition.description.strip().splitlines() or [""])[0], 100)
         verdict = context.chat.gate.policy.explain(definition).verdict
-        context.say(f"{one_line(definition.name, 100)}  {summary}  [{verdict}]")
+        rows.append((one_line(definition.name, 100), f"{summary}  [{verdict}]"))
+    context.terminal.rows(rows)
 
 
 def _media(context: CommandContext, rest: str) -> None:
@@ -145,10 +146,10 @@ def _mcp(context: CommandContext, rest: str) -> None:
 def _mcp_server(context: CommandContext, one: ServerOverview) -> None:
     name = one_line(one.status.name, 100)
     if one.status.problem:
-        context.terminal.line(f"x {name}  {one_line(one.status.problem, 500)}", color="failed")
+        context.terminal.marked("failed", name, f"  {one_line(one.status.problem, 500)}")
         return
     names = [tool.name for tool in one.status.tools]
-    context.say(f"+ {name}  {len(names)} tools: {one_line(', '.join(names), 500)}")
+    context.terminal.marked("done", name, f"  {counted(len(names), 'tool')}: {one_line(', '.join(names), 500)}")
     for resource in one.resources:
         context.say(f"    resource {one_line(resource.uri, 200)}  {one_line(resource.description or resource.name, 200)}")
     for prompt in one.prompts:

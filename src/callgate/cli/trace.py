@@ -32,14 +32,15 @@ WIDTH_MAX = 160
 
 
 @click.command(short_help="Show what a session did and when.")
-@click.argument("session")
+@click.argument("session", default="latest")
 @click.option("--svg", "file", metavar="FILE", help="Write it as a picture (SVG) to this file; - is stdout.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A drawing of lines, or JSON.")
 @store_option
 def trace(session: str, file: str | None, output: str, store: str | None) -> None:
     """Show the timeline of SESSION: model requests, tool runs and waits for approval.
 
-    SESSION may be abbreviated as long as it is unambiguous; `latest` is the session written to last.
+    SESSION may be abbreviated as long as it is unambiguous; without it, or as `latest`, it is the session written to
+    last.
     """
     from callgate.cli.state import store_place
     from callgate.cli.trace_lines import timeline_lines
