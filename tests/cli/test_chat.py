@@ -123,7 +123,7 @@ def test_an_answer_goes_to_stdout_and_the_calls_to_stderr() -> None:
     assert (done.returncode, done.stdout) == (0, "12 * 7 = 84.\n")
     label, started, finished = done.stderr.splitlines()
     assert label.startswith("demo: a scripted stand-in, not a language model")
-    assert started == '→ calculate({"expression": "12 * 7"})'
+    assert started == '→ calculate(expression="12 * 7")'
     assert re.fullmatch(r"✓ calculate \d+ ms → 84", finished)
 
 
@@ -139,7 +139,7 @@ def test_two_places_are_two_calls_that_start_before_either_ends() -> None:
 
 def test_symbols_are_plain_where_the_encoding_has_no_others() -> None:
     done = callgate("chat", "2 + 2", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
-    assert done.stderr.splitlines()[1] == '-> calculate({"expression": "2 + 2"})'
+    assert done.stderr.splitlines()[1] == '-> calculate(expression="2 + 2")'
 
 
 def test_json_is_one_object() -> None:
@@ -526,7 +526,7 @@ def test_a_conversation_answers_lists_its_tools_and_ends_with_ctrl_d(screen: Cal
     show = screen()
     assert show.wait_for("> ").count("demo: ") == 1
     show.type("What is 12 * 7?\r")
-    show.wait_for('→ calculate({"expression": "12 * 7"})')
+    show.wait_for('→ calculate(expression="12 * 7")')
     show.wait_for("12 * 7 = 84.")
     show.wait_for("> ")
     show.type("/tools\r")
@@ -561,7 +561,7 @@ def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(screen: Callable[..., 
     session = show.wait_for('".').removesuffix('".')
     show.wait_for("> ")
     show.type("slow\r")
-    show.wait_for("→ slow({})")
+    show.wait_for("→ slow()")
     show.interrupt("✗ slow: The call was cancelled while it was running.")
     show.wait_for("! The run was cancelled; the conversation can go on.")
     show.wait_for("> ")
@@ -578,7 +578,7 @@ def test_a_second_ctrl_c_leaves_a_turn_that_cannot_be_stopped(screen: Callable[.
     show = screen("-T", tools)
     show.wait_for("> ")
     show.type("stuck\r")
-    show.wait_for("→ stuck({})")
+    show.wait_for("→ stuck()")
     assert show.end(key="\x03") == 130
     assert "Traceback" not in show.seen
 
@@ -741,7 +741,7 @@ def test_a_diff_is_shown_before_a_write_and_an_edited_call_is_told(screen: Calla
     show.type("e\r")
     show.wait_for("(Enter: no) ")
     show.type('{"path": "b.txt"}\r')
-    show.wait_for('→ save({"path": "b.txt"})')
+    show.wait_for('→ save(path="b.txt")')
     assert show.end() == 0
 
 
@@ -805,7 +805,7 @@ def test_a_chat_that_was_killed_while_a_tool_ran_says_that_the_outcome_is_unknow
 ) -> None:
     words = ["-T", f"{tools}:slow", "--store", tmp_path / "sessions.db"]
     show = screen(*words, "slow")
-    show.wait_for("→ slow({})")
+    show.wait_for("→ slow()")
     show.process.kill()
     show.end()
     done = callgate("chat", *words, "-c")

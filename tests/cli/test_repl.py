@@ -259,7 +259,7 @@ def test_a_running_call_is_one_line_that_changes_and_unfolds_afterwards(screen: 
     show.wait_for("The run was cancelled; the conversation can go on.")
     show.prompt()
     assert "waiting for the model" not in show.text
-    assert re.search(r"^✗ 1 work\(\) .* s\n  The call was cancelled", show.text, re.MULTILINE)
+    assert re.search(r"^✗ 1 work\(\) .*\n  [^✗]*cancelled", show.text, re.MULTILINE)
     show.type("/call 1\r")
     show.wait_for("call 1: work, cancelled")
     show.prompt()
@@ -352,7 +352,7 @@ def test_what_was_typed_is_remembered_for_its_owner_alone_and_completed(
     show.type("see @notes")
     show.wait_for('@"notes with blanks.txt"')
     show.type("\x03")
-    show.wait_for("Ctrl-C again")
+    show.prompt()
     show.type("\x04")
     assert show.end() == 0
     history = tmp_path / "state" / "callgate" / "history"
@@ -376,7 +376,7 @@ def test_a_resize_while_a_call_runs_and_at_the_prompt_leaves_nothing_behind(scre
     show.type("\x03")
     show.wait_for("can go on.")
     show.prompt()
-    assert len(re.findall(r"^\S work\(\{\}\)", show.text, re.MULTILINE)) == 0, "a line that moved was left on the screen"
+    assert len(re.findall(r"^[⠀-⣿] work\(\)", show.text, re.MULTILINE)) == 0, "a line that moved was left on the screen"
     show.type("hello there, this is a text")
     show.wait_for("> hello there")
     show.child.setwinsize(24, 50)
@@ -404,7 +404,7 @@ def test_files_are_attached_with_an_at_sign_and_secrets_are_asked_about(
     show.wait_for("image/png")
     show.prompt()
     show.type("count @gone.txt\r")
-    show.wait_for("'gone.txt' is not attached: ")
+    show.wait_for("There is no file 'gone.txt' here, so it is sent as text.")
     show.prompt()
     show.type("say @nobody\r")
     show.wait_for("There is no file 'nobody' here, so it is sent as text.")
@@ -510,13 +510,14 @@ def test_ctrl_c_at_every_stage_goes_back_to_the_prompt_and_twice_leaves(screen: 
     for number, begin in enumerate(STAGES):
         begin(show)
         show.type("\x03")
-        came = "can go on.\n>" if begin in STAGES[2:] else "Ctrl-C again leaves.\n>"
+        ends = {begin_nothing: "Ctrl-C again leaves.\n\n>", begin_typing: "\n\n>"}  # A line with text is emptied.
+        came = ends.get(begin, "can go on.\n\n>")
         show.wait_for(lambda text, came=came: text.endswith(came))
         show.type(f"still there {number}?\r")
         show.wait_for(f"You said still there {number}?")
         show.prompt()
     show.type("\x03")
-    show.wait_for(lambda text: text.endswith("Ctrl-C again leaves.\n>"))
+    show.wait_for(lambda text: text.endswith("Ctrl-C again leaves.\n\n>"))
     show.type("\x03")
     assert show.end() == 0
     show.assert_as_before()
@@ -539,6 +540,8 @@ def test_a_signal_instead_of_the_key_is_ctrl_c_too(screen: Callable[..., Screen]
     show = screen()
     begin_typing(show)
     show.child.kill(signal.SIGINT)
+    show.prompt()
+    show.child.kill(signal.SIGINT)
     show.wait_for("Ctrl-C again leaves.")
     show.prompt()
     show.child.kill(signal.SIGINT)
@@ -552,7 +555,7 @@ def test_a_tool_that_holds_up_everything_is_left_by_a_second_ctrl_c(screen: Call
     show = screen("-T", "tools.py")
     show.prompt()
     show.type("work\r")
-    show.wait_for("work({})")
+    show.wait_for("work()")
     show.type("\x03")
     again = time.monotonic() + 3  # clock: two keys at the same time are one signal, later is as good
     while show.read() and time.monotonic() < again:

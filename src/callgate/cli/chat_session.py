@@ -171,6 +171,10 @@ class ChatSession:
         assert reply is not None, "a run that did not raise ends with RunEnded"
         return reply
 
+    def forget_interrupts(self) -> None:
+        """The last Ctrl-C only emptied a line: the next one counts as the first."""
+        self._interrupts = 0
+
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         self._interrupts += 1
         if self._loop is None and self.on_interrupt is not None and self._interrupts == 1:

@@ -285,6 +285,7 @@ class RichLine:
         if buffer.text:
             buffer.reset()
             app.invalidate()
+            self._chat.forget_interrupts()
         else:
             app.exit(exception=KeyboardInterrupt())
 
