@@ -175,7 +175,7 @@ def _content_lines(content: Content) -> Iterator[str]:
             response = response_of(part)
             said = one_line(readable_value(response.get("response")), LINE_CHARS_MAX)
             yield f"<- {one_line(str(response.get('name')), 100)}: {said}"
-        elif not (text := text_of({"parts": [part]})) and not part.keys() - {"text", "thoughtSignature"}:
+        elif not (text := text_of({"parts": [part]})) and part.get("text") == "":
             continue  # Only a signature for the next request: nothing to read.
         elif text:
             yield escape(f"> {text}" if role_of(content) == "user" else text)

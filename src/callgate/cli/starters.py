@@ -67,7 +67,7 @@ def examples_for(definitions: Sequence[ToolDefinition], folder: str) -> list[str
 
 
 def opening_lines(chat: ChatSession, options: Options) -> list[str]:
-    """What can be asked here, in one line; nothing where servers must be started to know."""
+    """Name examples in one line; none where servers must be started to know their tools."""
     if chat.servers:
         return []
     try:
