@@ -34,9 +34,7 @@ def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> 
     many = f"{len(known)} exchange{'' if len(known) == 1 else 's'}"
     terminal.line(f"Resumed: {one_line(known[0].said, 80)} ({many})", color="quiet")
     terminal.line(f"> {one_line(last.said, SAID_CHARS_MAX)}", color="quiet")
-    for record in reply.calls:
-        if record.result is not None:
-            terminal.calls.append((record.call, record.result))
+    terminal.calls += [(record.call, record.result) for record in reply.calls]
     if terminal.calls:
         count = len(terminal.calls)
         terminal.line(f"  {count} call{'' if count == 1 else 's'}; /call shows the last one", color="quiet")
