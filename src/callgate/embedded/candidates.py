@@ -493,14 +493,19 @@ def _expressions(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[A
 def _replacements(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     """The two sides of "replace A by B"."""
     for message in mentions.messages[:1]:
-        for hit in _REPLACE.finditer(message.text):
-            yield hit[1 if "old" in slot.words else 2].strip("'\"`“”")
+        verb = _REPLACE.search(message.text)
+        between = _REPLACED_BY.search(message.text, verb.end()) if verb else None
+        if verb is None or between is None:
+            continue
+        old, new = message.text[verb.end() : between.start()], message.text[between.end() :].strip().rstrip(".!")
+        place = new.rfind(" in ")
+        if place > 0 and " " not in new[place + 4 :]:
+            new = new[:place]
+        yield (old if "old" in slot.words else new).strip().strip("'\"`“”")
 
 
-_REPLACE = re.compile(
-    r"\b(?:replace|change|swap|substitute|ersetze)\s+(.+?)\s+(?:by|with|to|into|for|durch)\s+(.+?)(?:\s+in\s+\S+)?[.!]?\s*$",
-    re.IGNORECASE,
-)
+_REPLACE = re.compile(r"\b(?:replace|change|swap|substitute|ersetze)\s", re.IGNORECASE)
+_REPLACED_BY = re.compile(r"\s(?:by|with|to|into|for|durch)\s", re.IGNORECASE)
 _RULES = ((frozenset({"old", "new"}), _replacements), (frozenset({"expression"}), _expressions))
 _FILE_WORDS = frozenset({"file", "folder", "directory", "dir", "ls", "cat", "open", "read", "called", "named", "print"})
 _FOLDER_WORDS = frozenset({"in", "inside", "under", "below", "from", "of"})

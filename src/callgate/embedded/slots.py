@@ -102,8 +102,8 @@ _ASIDE = re.compile(r"\(.*?\)|\b(?:e\.g\.|such as|for example|like|i\.e\.).*?(?:
 _CODE_EXAMPLE = re.compile(r"(?:such as|e\.g\.|like|for example)\s+['\"`]?[A-Za-z]*[-_.]?\d[\w-]*", re.IGNORECASE)
 _LISTED = re.compile(r"['\"`]([^'\"`\n]{1,40})['\"`]")
 _BARE_LIST = re.compile(
-    r"(?:one of|either|options? (?:are|is)|possible values(?: are)?|can be|must be|values?)\s*:?\s*"
-    r"((?:[\w-]+(?:,\s*|\s+or\s+|,\s*or\s+|\s*\|\s*))+[\w-]+)",
+    r"(?:one of|either|options? (?:are|is)|possible values(?: are)?|can be|must be|values?) ?:? ?"
+    r"((?:[\w-]{1,60}(?:, (?:or )?|,| or | ?\| ?)){1,60}[\w-]{1,60})",
     re.IGNORECASE,
 )
 
