@@ -151,6 +151,28 @@ def test_the_same_bytes_are_uploaded_once_and_deleted_with_the_last_session_that
     run(body)
 
 
+def test_runs_that_send_the_same_file_at_the_same_time_share_one_upload(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["Fine."], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            replies = await gate.run_many([["Look.", video]] * 3)
+            assert [reply.text for reply in replies] == ["Fine."] * 3
+            assert [command for command, _ in pieces(fake)].count("start") == 1
+
+    run(body)
+
+
+def test_the_same_bytes_of_another_type_are_another_file(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["Fine."], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            for kind in ("video/mp4", "video/quicktime"):
+                await gate.run(["Look.", Media(path=str(video), mime_type=kind)])
+            asked = [request.json for request in fake.requests if request.path.endswith(":generateContent")]
+            sent = [body["contents"][0]["parts"][1]["fileData"]["mimeType"] for body in asked]
+            assert sent == ["video/mp4", "video/quicktime"]
+
+    run(body)
+
+
 def test_small_files_bytes_and_addresses_are_parts_of_the_request(tmp_path: Path) -> None:
     async def body() -> None:
         picture = tmp_path / "p.png"

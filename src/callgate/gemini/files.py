@@ -11,9 +11,9 @@ import hashlib
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, BinaryIO, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from callgate import strict_json
 from callgate.content.media_types import HEAD_BYTES, media_type_of
@@ -37,21 +37,16 @@ POLL_S, POLL_MAX_S, READY_S = 0.5, 5.0, 600.0
 """The first and the longest wait between looks at a file in processing, and the longest wait altogether."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    """An upload that is not complete."""
-
-    url: str
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class FileUploads:
     """The files of one surface."""
 
     def __init__(self, client: ResourceClient) -> None:
         self._client = client
         self._known: dict[str, UploadedFile] = {}
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, str] = {}
+        """The addresses of uploads that are not complete."""
+        self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+        """One upload of the same bytes at a time in each event loop; the others wait and use it."""
         self._users: dict[str, set[str]] = {}
 
     async def upload(self, media: Media, progress: Progress | None = None) -> UploadedFile:
@@ -68,15 +63,20 @@ class FileUploads:
             digest, kind = await asyncio.to_thread(source.measure)
             if source.size > FILE_BYTES_MAX:
                 raise UsageError(f"{source.name!r} has {source.size:,} bytes, and Gemini takes files of at most 2 GiB")
-            known = self._known.get(digest)
-            if known is not None and (known.expires_s is None or known.expires_s > time.time() + SPARE_S):
-                return known
-            found = await self._upload(source, digest, kind, progress)
+            key = f"{digest} {kind}"  # The same bytes of another type are another file.
+            place = (key, id(asyncio.get_running_loop()))
+            lock = self._locks.get(place)
+            if lock is None:
+                lock = self._locks[place] = asyncio.Lock()
+            async with lock:
+                known = self._known.get(key)
+                if known is not None and (known.expires_s is None or known.expires_s > time.time() + SPARE_S):
+                    return known
+                found = await self._upload(source, key, kind, progress)
+                file = self._known[key] = await self._ready(found, digest)
+                return file
         finally:
             source.close()
-        file = await self._ready(found, digest)
-        self._known[digest] = file
-        return file
 
     def find(self, uri: str) -> UploadedFile | None:
         """Return the file that was uploaded here under this address."""
@@ -106,15 +106,15 @@ class FileUploads:
 
     # Internals ------------------------------------------------------------------------------------------------------------
 
-    async def _upload(self, source: _Source, digest: str, kind: str, progress: Progress | None) -> JsonObject:
+    async def _upload(self, source: _Source, key: str, kind: str, progress: Progress | None) -> JsonObject:
         """Send a file in pieces; one that was begun before goes on."""
-        pending = self._pending.get(digest)
+        url = self._pending.get(key)
         offset = 0
-        if pending is not None:
-            offset = await self._received(pending.url)
-        if pending is None or offset < 0:
+        if url is not None:
+            offset = await self._received(url)
+        if url is None or offset < 0:
             offset = 0
-            pending = self._pending[digest] = _Pending(await self._begin(source, kind))
+            url = self._pending[key] = await self._begin(source, kind)
         failures = 0
         while True:
             if progress is not None:
@@ -127,9 +127,7 @@ class FileUploads:
                 "x-goog-upload-offset": str(offset),
             }
             try:
-                _, answer = await self._client.send(
-                    "POST", pending.url, headers=headers, content=piece, attempts=1, with_key=False
-                )
+                _, answer = await self._client.send("POST", url, headers=headers, content=piece, attempts=1, with_key=False)
             except ModelError as error:
                 failures += 1
                 if not error.retryable or failures >= self._client.limits.attempts:
@@ -137,14 +135,14 @@ class FileUploads:
                 await self._client.clock.sleep(
                     min(self._client.limits.backoff_max_s, self._client.limits.backoff_s * failures)
                 )
-                offset = await self._received(pending.url)
+                offset = await self._received(url)
                 if offset < 0:
                     raise
                 continue
             failures = 0
             offset += len(piece)
             if is_last:
-                del self._pending[digest]
+                self._pending.pop(key, None)
                 if progress is not None:
                     await progress(source.size, source.size)
                 return cast("JsonObject", answer.get("file") or answer)
