@@ -100,6 +100,33 @@ def test_a_background_interaction_is_asked_for_until_it_is_done(client: Any) -> 
     assert found.output_text == "Found."
 
 
+def test_a_background_interaction_is_streamed_if_it_is_asked_to(client: Any) -> None:
+    STAGE.plays(answer("Found."))
+    events = list(client.interactions.create(model="callgate", input="Search.", background=True, stream=True))
+    assert [events[0].event_type, events[-1].event_type] == ["interaction.created", "interaction.completed"]
+    assert client.interactions.get(events[0].interaction.id).output_text == "Found."
+
+
+def test_what_ran_at_the_provider_comes_back_as_steps_and_not_as_text(client: Any) -> None:
+    parts = [
+        {"executableCode": {"id": "c1", "language": "PYTHON", "code": "print(3)"}},
+        {"codeExecutionResult": {"id": "c1", "outcome": "OUTCOME_OK", "output": "3"}},
+        {"toolCall": {"id": "g1", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["three"]}}},
+        {"toolCall": {"id": "x1", "toolType": "A_TOOL_OF_TOMORROW", "args": {}}},
+        {"text": "It is 3."},
+    ]
+    kinds = ["code_execution_call", "code_execution_result", "google_search_call", "model_output"]
+    STAGE.plays(answer(*parts), answer(*parts))
+    got = client.interactions.create(model="callgate", input="1 + 2?")
+    assert ([step.type for step in got.steps], got.output_text) == (kinds, "It is 3.")
+    assert (got.steps[0].arguments.code, got.steps[1].result) == ("print(3)", "3")
+    assert [step.type for step in client.interactions.get(got.id).steps] == kinds
+    events = list(client.interactions.create(model="callgate", input="1 + 2?", stream=True))
+    assert [event.step.type for event in events if event.event_type == "step.start"] == kinds
+    again = list(client.interactions.get(events[0].interaction.id, stream=True))
+    assert [event.step.type for event in again if event.event_type == "step.start"] == kinds
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
-from callgate.content.metadata import MetadataCollector, made_media, metadata_of, server_step
+from callgate.content.metadata import MetadataCollector, made_media, metadata_of, server_step, server_steps_of
 from callgate.content.normalize import UNREADABLE, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
+    INTERACTION,
     block_of,
     block_ratings_of,
     call_of,
@@ -175,7 +176,10 @@ class Collector:
             return []
         if len(content) > 2 or "role" not in content or "parts" not in content:
             self._content |= sound_fields(content)
-        return [event for part in parts_of(content) for event in self._take(part)]
+        events = [event for part in parts_of(content) for event in self._take(part)]
+        if INTERACTION in content:
+            events = [*map(ServerStepReported, server_steps_of({INTERACTION: content[INTERACTION]})), *events]
+        return events
 
     def take_calls(self, content: Mapping[str, Any]) -> None:
         """Take the calls of a content that is all there is: what is not complete in it never will be."""

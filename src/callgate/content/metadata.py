@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Any, cast
 from urllib.parse import quote_plus, urlsplit
 
 from callgate import strict_json
-from callgate.content.read import is_thought, media_of, parts_of
+from callgate.content.read import interaction_of, is_thought, media_of, parts_of
 from callgate.metadata import AnswerMetadata, Citation, ReadUrl, SearchLink, ServerStep, Source, SourceKind, StepKind
 from callgate.types import JsonObject, Media, Part
 
-__all__ = ["MetadataCollector", "candidate_fields", "made_media", "metadata_of", "server_step", "step_part"]
+__all__ = [
+    "MetadataCollector",
+    "candidate_fields",
+    "made_media",
+    "metadata_of",
+    "server_step",
+    "server_steps_of",
+    "step_part",
+]
 
 PIECES_MAX = 10_000
 """Pieces of one field that are kept of a streamed answer; a stream with more of them repeats itself."""
@@ -166,6 +174,39 @@ def server_step(part: Mapping[str, Any]) -> ServerStep | None:
                 value=value,
             )
     return None
+
+
+def server_steps_of(content: Mapping[str, Any]) -> list[ServerStep]:
+    """Return the steps at the provider that a content reports: in its parts, or as steps of the Interactions API."""
+    found = [step for part in parts_of(content) if (step := server_step(part)) is not None]
+    kept = interaction_of(content)
+    if kept is not None:
+        steps = _objects(kept.get("steps"))
+        answered = {_text(step.get("call_id")) for step in steps if step.get("type") == "function_result"}
+        found += [made for step in steps if (made := _step_of_interaction(step, answered)) is not None]
+    return found
+
+
+def _step_of_interaction(step: JsonObject, answered: Collection[str]) -> ServerStep | None:
+    """Return a step of the Interactions API that ran at the provider; functions count if it has answered them itself."""
+    name, _, kind = _text(step.get("type")).rpartition("_")
+    id = _text(step.get("id" if kind == "call" else "call_id"))
+    if kind not in ("call", "result") or not name or (name == "function" and id not in answered):
+        return None
+    rest = {key: value for key, value in step.items() if key not in ("type", "id", "call_id", "signature")}
+    if name == "code_execution":
+        value = _object(rest.get("arguments"))
+        if kind == "result":
+            outcome = "OUTCOME_FAILED" if rest.get("is_error") is True else "OUTCOME_OK"
+            value = {"outcome": outcome, "output": rest.get("result")}
+        return ServerStep(kind="code" if kind == "call" else "code_result", tool=name, id=id or None, value=value)
+    inner, ours = ("arguments", "args") if kind == "call" else ("result", "response")
+    value = {key: item for key, item in rest.items() if key != inner}
+    if inner in rest:
+        told = rest[inner]
+        value[ours] = told if isinstance(told, dict) else {"result": told}
+    tool = {"google_search": "google_search_web", "function": _text(step.get("name")) or name}.get(name, name)
+    return ServerStep(kind="tool_call" if kind == "call" else "tool_result", tool=tool, id=id or None, value=value)
 
 
 def step_part(step: ServerStep) -> Part:

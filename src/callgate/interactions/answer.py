@@ -11,12 +11,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from callgate import strict_json
-from callgate.content.build import say, text_part, thought_part
+from callgate.content.build import say, text_part, thought_part, with_fields
 from callgate.content.call_args import args_from_text
 from callgate.content.normalize import is_wire_id
 from callgate.errors import ProtocolError, ServerUnavailableError
 from callgate.gemini.incoming import blocked
 from callgate.interactions.failures import ending_of, error_of
+from callgate.interactions.grounding import metadata_fields
 from callgate.interactions.record import Record, call_parts_of, parts_of_step
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
@@ -338,13 +339,14 @@ class AnswerReader:
             if step.get("type") == "model_output" and isinstance(error := step.get("error"), dict):
                 yield from self._error({"error": cast("JsonObject", error)})
                 return
-        yield say(
+        end = say(
             call_parts_of(steps),
             finish_reason=_REASONS.get(status, status.upper()),
             usage=self._total(),
             model=self._model,
             interaction=self._record(steps, status).to_json() if steps and not self._is_repaired else None,
         )
+        yield with_fields(end, metadata_fields(steps))
 
     def _failed(self, interaction: JsonObject) -> Generator[JsonObject, None, bool]:
         errors = objects_in(interaction.get("errors"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from callgate.content.metadata import made_media, metadata_of, server_step
+from callgate.content.metadata import made_media, metadata_of, server_steps_of
 from callgate.content.read import media_of, parts_of
 from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
@@ -82,7 +82,7 @@ class RunState:
     def keep_extras(self, fact: facts.ModelAnswered) -> None:
         """Keep an answer that has media, steps at the provider, or metadata."""
         metadata = fact.metadata or ()
-        if metadata or any(server_step(part) or media_of(part) for part in parts_of(fact.content)):
+        if metadata or any(map(media_of, parts_of(fact.content))) or server_steps_of(fact.content):
             self.answers.append(AnswerExtras(fact.content, metadata))
 
     @property
@@ -99,7 +99,7 @@ class RunState:
     @property
     def server_steps(self) -> list[ServerStep]:
         """The steps that ran at the provider."""
-        return [step for part in self._extra_parts if (step := server_step(part)) is not None]
+        return [step for answer in self.answers for step in server_steps_of(answer.content)]
 
     @property
     def _extra_parts(self) -> list[Part]:

@@ -8,24 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callgate.content.metadata import candidate_fields, made_media, metadata_of, server_step
-from callgate.content.read import text_of
+from callgate.content.metadata import candidate_fields, made_media, metadata_of, server_steps_of
+from callgate.content.read import parts_of, text_of
 from callgate.events import plain
 from callgate.metadata import Source
 from callgate.server.compat.chat_request import EXTRA, GOOGLE
 from callgate.strict_json import objects_in
-from callgate.types import JsonObject, Part
+from callgate.types import Content, JsonObject, Part
 
 __all__ = ["logprobs_of", "media_fields", "message_fields", "metadata_fields"]
 
 
-def message_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]]) -> JsonObject:
+def message_fields(content: Content, raw: Sequence[Mapping[str, Any]]) -> JsonObject:
     """Return the fields of a whole message beside its text and calls."""
     fields: JsonObject = {}
+    parts = parts_of(content)
     for part in parts:
         for name, value in media_fields(part).items():
             fields[name] = [*fields.get(name, []), *value] if isinstance(value, list) else value
-    steps = [plain(step) for part in parts if (step := server_step(part)) is not None]
+    steps = [plain(step) for step in server_steps_of(content)]
     return fields | metadata_fields(parts, raw, steps)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from callgate import strict_json
 from callgate.content.build import text_part
-from callgate.content.metadata import MetadataCollector, server_step
+from callgate.content.metadata import MetadataCollector, server_steps_of
 from callgate.content.read import (
     call_of,
     candidate_of,
@@ -115,7 +115,7 @@ class WholeCompletion(_Completion):
         message |= self._calls(calls)
         reported = MetadataCollector()
         reported.feed(candidate)
-        message |= message_fields(parts_of(content), reported.raw)
+        message |= message_fields(content, reported.raw)
         native = finish_of(candidate)[0] or "STOP"
         choice = {
             "index": 0, "message": message, "logprobs": logprobs_of(reported.raw),
@@ -154,7 +154,9 @@ class Pieces(_Completion):
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native
         self._reported.feed(candidate)
-        said = parts_of(content_of(item))
+        content = content_of(item)
+        self._steps += [plain(step) for step in server_steps_of(content)]
+        said = parts_of(content)
         return b"".join(self._piece(delta) for part in said for delta in self._deltas(part))
 
     def end(self) -> bytes:
@@ -186,8 +188,6 @@ class Pieces(_Completion):
             yield {"reasoning_content" if is_thought(part) else "content": part["text"]}
         elif fields := media_fields(part):
             yield fields
-        elif (step := server_step(part)) is not None:
-            self._steps.append(plain(step))
 
     def _piece(self, delta: JsonObject, **ends: str) -> bytes:
         if not self._has_begun:

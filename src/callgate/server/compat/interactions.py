@@ -11,7 +11,7 @@ import binascii
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,14 +19,27 @@ from starlette.routing import Route
 
 from callgate import sessions as whole
 from callgate import strict_json
-from callgate.content.read import call_of, candidate_of, content_of, finish_of, is_call, is_thought, parts_of, usage_of
+from callgate.content.metadata import server_step, server_steps_of, step_part
+from callgate.content.read import (
+    call_of,
+    candidate_of,
+    content_of,
+    finish_of,
+    interaction_of,
+    is_call,
+    is_thought,
+    parts_of,
+    usage_of,
+)
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
+from callgate.metadata import ServerStep
 from callgate.server.body import off_loop, read_json
 from callgate.server.compat.prompts import CompatRequest, begin
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.store.anonymous import new_session_id
+from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
 
 if TYPE_CHECKING:
@@ -55,6 +68,12 @@ _COUNTS = {
     "total_input_tokens": "input_tokens", "total_cached_tokens": "cached_tokens", "total_output_tokens": "output_tokens",
     "total_thought_tokens": "thought_tokens", "total_tool_use_tokens": "tool_tokens", "total_tokens": "total_tokens",
 }  # fmt: skip
+_GROWING = ("model_output", "thought")
+"""Steps that neighbours of their kind are joined to; every other part is a step of its own."""
+_SERVER_TOOLS = {
+    "google_search_web": "google_search", "google_search_image": "google_search", "url_context": "url_context",
+    "google_maps": "google_maps",
+}  # fmt: skip
 _STATES = {"running": "in_progress", "interrupted": "in_progress", "approval_needed": "requires_action"}
 
 
@@ -75,7 +94,7 @@ async def create(service: Service, request: Request) -> Response:
     id = _id_of(session, number) if session is not None and not is_passed_on else ""
     begun = await begin(service, wanted, request)
     head = _head(incoming.model, id)
-    if incoming.background:
+    if incoming.background and not incoming.stream:
         await begun.chunks.aclose()
         return json_response(head | {"status": "in_progress"}, headers=begun.headers)
     encoder: Encoder = _Events(head) if incoming.stream else _Whole(head)
@@ -164,9 +183,12 @@ async def _found(service: Service, id: str) -> JsonObject:
     if exchange.kept is None:
         raise HttpError(410, "events_gone", "The interaction is not kept any more.")
     contents = reply.contents[exchange.kept + 1 : exchanges[number].kept if number < len(exchanges) else None]
-    parts = [
-        part for content in contents if content.get("role") == "model" for part in parts_of(content) if not is_call(part)
-    ]
+    parts: list[Part] = []
+    for content in contents:
+        if content.get("role") == "model":
+            # What ran at Google, by its Interactions API, is beside the parts.
+            parts += map(step_part, server_steps_of(content)) if interaction_of(content) is not None else ()
+            parts += [part for part in parts_of(content) if not is_call(part)]
     status, errors = _status(exchange.finish_reason or "", has_calls=False)
     return head | {"status": status, "steps": _steps(parts), "usage": _usage(exchange.usage)} | errors
 
@@ -216,8 +238,8 @@ def _steps(parts: list[Part]) -> list[JsonObject]:
     steps: list[JsonObject] = []
     for part in parts:
         kind, delta = _delta(part)
-        if kind == "function_call":
-            steps.append({"type": kind, **delta})
+        if kind not in _GROWING:
+            steps += [{"type": kind, **delta}] if kind else []
             continue
         field = "summary" if kind == "thought" else "content"
         if not steps or steps[-1]["type"] != kind:
@@ -237,7 +259,28 @@ def _delta(part: Part) -> tuple[str, JsonObject]:
     if is_call(part):
         call = call_of(part)
         return "function_call", {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args") or {}}
+    if (step := server_step(part)) is not None:
+        return _server_step(step)
     return ("thought" if is_thought(part) else "model_output"), content_item(part)
+
+
+def _server_step(step: ServerStep) -> tuple[str, JsonObject]:
+    """A step at the provider as this API has it; one that it does not have is left out."""
+    value, id = step.value, step.id or step.tool
+    if step.kind == "code":
+        code = {"code": value.get("code"), "language": str(value.get("language") or "python").lower()}
+        return "code_execution_call", {"id": id, "arguments": code}
+    if step.kind == "code_result":
+        failed = {} if value.get("outcome") in (None, "OUTCOME_OK") else {"is_error": True}
+        return "code_execution_result", {"call_id": id, "result": str(value.get("output") or ""), **failed}
+    name = _SERVER_TOOLS.get(step.tool)
+    if name is None:
+        return "", {}
+    if step.kind == "tool_call":
+        return f"{name}_call", {"id": id, "arguments": value.get("args") or {}}
+    response: Any = value.get("response")
+    result: Any = cast("JsonObject", response).get("result") if isinstance(response, dict) else None
+    return f"{name}_result", {"call_id": id, "result": objects_in(result)}
 
 
 def _sse(event: JsonObject) -> bytes:
@@ -255,10 +298,25 @@ def _completed(found: JsonObject) -> JsonObject:
 
 def _replayed(found: JsonObject) -> Iterator[JsonObject]:
     for index, step in enumerate(found["steps"]):
-        yield {"event_type": "step.start", "index": index, "step": {"type": step["type"]}}
-        for item in step.get("content", step.get("summary", ())):
-            yield {"event_type": "step.delta", "index": index, "delta": _written(step["type"], item)}
-        yield {"event_type": "step.stop", "index": index}
+        yield from _step_events(index, step)
+
+
+def _step_events(index: int, step: JsonObject) -> Iterator[JsonObject]:
+    """The events of a whole step."""
+    kind = step["type"]
+    begun: JsonObject = {"type": kind}
+    if kind in _GROWING:
+        deltas = [_written(kind, item) for item in step.get("content", step.get("summary", ()))]
+    elif kind == "function_call":
+        begun = {**step, "arguments": {}}
+        deltas = [{"type": "arguments_delta", "arguments": strict_json.dump(step["arguments"]).decode()}]
+    else:
+        begun |= {name: step[name] for name in ("id", "call_id") if name in step}
+        deltas = [{"type": kind} | {name: value for name, value in step.items() if name not in begun}]
+    yield {"event_type": "step.start", "index": index, "step": begun}
+    for delta in deltas:
+        yield {"event_type": "step.delta", "index": index, "delta": delta}
+    yield {"event_type": "step.stop", "index": index}
 
 
 def _written(kind: str, item: JsonObject) -> JsonObject:
@@ -328,7 +386,7 @@ class _Events:
 
     def __init__(self, head: JsonObject) -> None:
         self._answer = _Collected(head)
-        self._kind = ""
+        self._kind: str = ""
         self._index = -1
         self._has_begun = self._has_failed = False
 
@@ -342,14 +400,15 @@ class _Events:
 
     def _part(self, part: Part) -> Iterator[JsonObject]:
         kind, delta = _delta(part)
-        if kind != self._kind or kind == "function_call":
+        if kind not in _GROWING:
+            yield from self._stop()
+            self._index += bool(kind)
+            yield from _step_events(self._index, {"type": kind, **delta}) if kind else ()
+            return
+        if kind != self._kind:
             yield from self._stop()
             self._kind, self._index = kind, self._index + 1
-            begun: JsonObject = {"type": kind} | ({**delta, "arguments": {}} if kind == "function_call" else {})
-            yield {"event_type": "step.start", "index": self._index, "step": begun}
-        if kind == "function_call":
-            text = strict_json.dump(delta["arguments"]).decode()
-            delta = {"type": "arguments_delta", "arguments": text}
+            yield {"event_type": "step.start", "index": self._index, "step": {"type": kind}}
         yield {"event_type": "step.delta", "index": self._index, "delta": _written(kind, delta)}
 
     def _stop(self) -> Iterator[JsonObject]:
