@@ -38,7 +38,8 @@ class ContextCache:
     """True to cache exchanges of the history too; False for system text and tools alone."""
 
     def __post_init__(self) -> None:
-        if self.min_tokens < 1 or self.uses < 1 or not 1 <= self.ttl_s < float("inf"):
+        numbers: tuple[tuple[Any, Any], ...] = ((self.min_tokens, int), (self.uses, int), (self.ttl_s, (int, float)))
+        if not all(isinstance(value, kind) and 1 <= value < float("inf") for value, kind in numbers):
             raise UsageError(f"{self!r}: expected numbers of at least 1")
 
 

@@ -174,5 +174,8 @@ def test_cache_takes_a_policy_a_cache_of_results_both_or_true() -> None:
         Gate(GeminiModel(MODEL, api_key="k", env={}), cache=given)
     with pytest.raises(UsageError, match="expected a ContextCache"):
         Gate(GeminiModel(MODEL, api_key="k", env={}), cache="yes")  # pyright: ignore[reportArgumentType]
+    for wrong in ({"min_tokens": "4096"}, {"uses": 1.5}, {"ttl_s": None}):
+        with pytest.raises(UsageError, match="at least 1"):
+            ContextCache(**wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="at least 1"):
         ContextCache(ttl_s=0)

@@ -345,3 +345,41 @@ def test_an_interaction_can_be_deleted() -> None:
             assert [await model.delete(made.id), await model.delete(made.id)] == [True, False]
 
     run(story)
+
+
+def test_a_conversation_keeps_its_settings_when_it_changes_to_the_other_api() -> None:
+    async def story() -> None:
+        async with FakeGemini(["By the other."]) as other, scene_of(["One.", "Three."], settings={"store": True}) as it:
+            await it.ask("First?", session="s")
+            env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": other.base_url}
+            gate = it.gate.with_options(GeminiModel(MODEL, env=env))
+            assert (await gate.run("Second?", session="s")).text == "By the other."
+            assert (await it.ask("Third?", session="s")).text == "Three."
+            assert (other.refusals, it.fake.refusals) == ([], [])
+
+    run(story)
+
+
+@pytest.mark.parametrize("name", ["gemini-2.5-flash", MODEL])
+def test_the_model_decides_about_its_thinking_if_it_is_asked_to(name: str) -> None:
+    async def story() -> None:
+        async with scene_of(["One."], name=name, settings={"thinking": -1, "temperature": 0.5}) as it:
+            await it.ask("First?")
+            assert it.fake.creations[0]["generation_config"] == {"temperature": 0.5}
+
+    run(story)
+
+
+def test_a_negative_number_of_tokens_to_think_is_refused_before_anything_is_sent() -> None:
+    async def story() -> None:
+        async with scene_of(["One."], settings={"thinking": -2}) as it:
+            with pytest.raises(UsageError, match="thinking=-2"):
+                await it.ask("First?")
+            assert it.fake.requests == []
+
+    run(story)
+
+
+def test_an_api_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="api=1: use one of"):
+        Gate(MODEL, api=1)  # pyright: ignore[reportArgumentType]

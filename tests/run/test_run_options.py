@@ -214,3 +214,19 @@ def test_sync_code_gets_the_events_and_cancels_by_leaving():
         events.close()
         with pytest.raises(UsageError):
             list(gate.stream_sync("Who?"))
+
+
+@pytest.mark.parametrize("options", [{"tools": 5}, {"tools": "google_search"}, {"headers": 5}, {"headers": [1]}], ids=str)
+def test_an_option_of_a_wrong_type_is_refused_before_the_model_is_asked(options: dict[str, Any]) -> None:
+    model = ScriptedModel(["Hello."])
+    with Gate(model) as gate, pytest.raises(UsageError, match="use a"):
+        gate.run_sync("Hi.", **options)
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("options", [{"parallel": 1.5}, {"parallel": "2"}, {"progress": 5}], ids=str)
+def test_many_runs_refuse_an_option_of_a_wrong_type(options: dict[str, Any]) -> None:
+    model = ScriptedModel(["Hello."])
+    with pytest.raises(UsageError, match="use "):
+        run(Gate(model).run_many(["Hi."], **options))
+    assert model.requests == []

@@ -225,7 +225,9 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = 
             body[TOP[name]] = value
         elif name in _SPECIAL:
             _SPECIAL[name](value, body, generation, model)
-        else:
+        elif name == "background" and value is not False:
+            raise UsageError("the setting 'background' exists in the Interactions API only: use api='interactions'")
+        elif name not in _OTHER_API:
             raise UsageError(unknown_setting(name, SETTINGS))
     return body | ({"generationConfig": generation} if generation else {})
 
@@ -256,5 +258,7 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
 _ELSEWHERE = ("extra_body", "headers", "schema_field", "stream_arguments")
+# Settings of the Interactions API that promise nothing here, so that a conversation can change its API and keep them.
+_OTHER_API = ("store", "background")
 SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
 """Every setting that Gemini has."""

@@ -193,7 +193,11 @@ def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) 
     if isinstance(value, bool):
         generation["thinking_summaries"] = "auto" if value else "none"
         return
+    if value == -1:
+        return  # The model decides, as it does without a level.
     if isinstance(value, int):
+        if value < 0:
+            raise UsageError(f"thinking={value!r}: a number of tokens is 0 or more, or -1 to let the model decide")
         # There are levels only: the lowest that allows so many tokens.
         value = next((level for level, most in _LEVELS.items() if level != "minimal" and value <= most), "high")
     if not isinstance(value, str) or value.lower() not in _LEVELS:

@@ -146,7 +146,7 @@ def _is_agent(name: str) -> bool:
 
 def _checked_api(api: str, source: str) -> Api:
     for known in APIS:
-        if known.lower() == api.replace("_", "").lower():
+        if isinstance(api, str) and known.lower() == api.replace("_", "").lower():  # pyright: ignore[reportUnnecessaryIsInstance]
             return known
     raise UsageError(f"{source}={api!r}: use one of {', '.join(map(repr, APIS))}")
 

@@ -42,8 +42,10 @@ async def run_each(
     """
     if isinstance(prompts, (str, bytes)):
         raise UsageError("run_many takes a list of prompts, and this is one: use run, or [prompt]")
-    if isinstance(parallel, bool) or parallel < 1:
+    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
+    if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
+        raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
     waiting = list(enumerate(prompts))
     count, done = len(waiting), 0
     replies: list[Any] = [None] * count

@@ -65,6 +65,10 @@ def config_for_run(
         if not isinstance(cast("Any", instructions), str):
             raise UsageError(f"instructions={instructions!r:.100}: use text")
         config = replace(config, system="\n\n".join(filter(None, [config.system, instructions])))
+    if tools is not None and (isinstance(tools, (str, Mapping)) or not isinstance(cast("Any", tools), Iterable)):
+        raise UsageError(f"tools={tools!r:.100}: use a list of tools")
+    if headers is not None and not isinstance(cast("Any", headers), Mapping):
+        raise UsageError(f"headers={headers!r:.100}: use a mapping such as {{'server': {{'Authorization': '...'}}}}")
     given = [] if tools is None else list(tools)
     if not given and not headers:
         return config
