@@ -21,6 +21,7 @@ from callgate.types import JsonObject, Media, Part
 __all__ = [
     "MetadataCollector",
     "candidate_fields",
+    "grounding_fields",
     "made_media",
     "metadata_of",
     "server_step",
@@ -94,6 +95,11 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
         for name, value in piece.items():
             fields[name] = _joined(fields[name], value) if name in fields else value
     return fields
+
+
+def grounding_fields(grounding: JsonObject) -> JsonObject:
+    """Return the field of a candidate for its grounding; empty if there is none."""
+    return {"groundingMetadata": grounding} if grounding else {}
 
 
 def _joined(first: Any, second: Any) -> Any:

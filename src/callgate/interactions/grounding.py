@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from callgate.content.metadata import grounding_fields
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject
 
@@ -34,9 +35,7 @@ def metadata_fields(steps: Sequence[JsonObject]) -> JsonObject:
         if step.get("type") == "url_context_result"
         for page in objects_in(step.get("result"))
     ]
-    return ({"groundingMetadata": grounding} if grounding else {}) | (
-        {"urlContextMetadata": {"urlMetadata": pages}} if pages else {}
-    )
+    return grounding_fields(grounding) | ({"urlContextMetadata": {"urlMetadata": pages}} if pages else {})
 
 
 def _searches(steps: Sequence[JsonObject]) -> JsonObject:
