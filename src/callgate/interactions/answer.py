@@ -16,8 +16,8 @@ from callgate.content.call_args import args_from_text
 from callgate.content.normalize import is_wire_id
 from callgate.errors import ProtocolError, ServerUnavailableError
 from callgate.gemini.incoming import blocked
+from callgate.interactions.citations import metadata_fields
 from callgate.interactions.failures import ending_of, error_of
-from callgate.interactions.grounding import metadata_fields
 from callgate.interactions.record import Record, call_parts_of, parts_of_step
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
