@@ -148,7 +148,7 @@ def test_a_conversation_is_shown_readable_and_cannot_steer_the_terminal(shell: S
         "> first",
         "line",
         '-> note(word="\\u001b[2J")',
-        '<- note: {"result": "noted \\u001b[2J"}',
+        '<- note: result="noted \\u001b[2J"',
         "Done <U+001B>]0;owned<U+0007>.",
     ]
 
