@@ -35,18 +35,23 @@ class Tty:
     def __enter__(self) -> Tty:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.restore()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self.restore(is_cut=kind is not None)
 
-    def restore(self) -> None:
-        """Put the settings back as they were found, and the screen into its usual state if it was left in another."""
+    def restore(self, *, is_cut: bool = False) -> None:
+        """Put the settings back as they were found, and the screen into its usual state if it was left in another.
+
+        `is_cut` says that an exception ended what was drawn, perhaps in the middle of a line editor's sequence.
+        """
         if self._found is None:
             return
-        if self._settings() != self._found:
+        is_changed = self._settings() != self._found
+        if is_changed or (is_cut and self._screen.isatty()):
             # Code that changed them had no chance to reset the screen, either.
             with contextlib.suppress(OSError, ValueError):
                 self._screen.write(AS_USUAL)
                 self._screen.flush()
+        if is_changed:
             self._set(self._found)
 
     @contextlib.contextmanager
