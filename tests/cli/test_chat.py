@@ -239,7 +239,7 @@ def test_with_a_key_gemini_answers_and_calls_tools() -> None:
     declared = fake.requests[0].json["tools"][0]["functionDeclarations"]
     names = [tool["name"] for tool in declared]
     assert names[:2] == ["calculate", "current_time"]  # and no made-up weather
-    assert set(names[2:]) == {"list_files", "read_file", "write_file", "edit_file", "search_files"}
+    assert set(names[2:]) == {"list_files", "read_file", "read_files", "write_file", "edit_file", "search_files"}
 
 
 def test_a_wrong_key_is_one_sentence() -> None:

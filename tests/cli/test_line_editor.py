@@ -110,6 +110,9 @@ class FakeTalk:
     def prepare(self) -> None:
         self.prepared += 1
 
+    def forget_interrupts(self) -> None:
+        pass
+
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Any]]:
@@ -164,7 +167,7 @@ def test_ctrl_c_and_ctrl_d_are_told_and_a_text_is_remembered(typed: Callable[...
     assert history.texts == ["one"]
     assert typed("\x1b[A\r", history)[0] == "one"
     with pytest.raises(KeyboardInterrupt):
-        typed("half\x03")
+        typed("half\x03\x03")
     with pytest.raises(EOFError):
         typed("\x04")
 

@@ -119,7 +119,7 @@ def test_tools_list_shows_what_a_chat_would_have(here: Path, capsys: pytest.Capt
     )
     assert main(["tools", "list", "-o", "json"]) == 0
     names = list(json.loads(capsys.readouterr().out)["tools"])
-    assert names[-5:] == ["list_files", "read_file", "write_file", "edit_file", "search_files"]
+    assert names[-6:] == ["list_files", "read_file", "read_files", "write_file", "edit_file", "search_files"]
     (here / "mine.py").write_text('def f() -> int:\n    """One."""\n    return 1\n')
     assert main(["tools", "list", "-T", "mine.py:f"]) == 0
     assert capsys.readouterr().out == "allow  f()  The program passed this function in.\n       One.\n"

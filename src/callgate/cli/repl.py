@@ -42,7 +42,7 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     if history.problem:
         terminal.line(f"! {one_line(history.problem, 500)}; what you type is not remembered.", color="notice")
     is_resumed = stored.state is not None
-    if is_resumed:
+    if is_resumed and not stored.is_unfinished:  # Of one that was unfinished, the end was just shown.
         show_recap(chat, terminal, stored)
     for sentence in opening_lines(chat, options):
         terminal.line(sentence)

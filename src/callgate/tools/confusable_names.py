@@ -60,9 +60,11 @@ def _pairs(tools: frozenset[Named]) -> tuple[LookAlike, ...]:
     found: dict[tuple[int, int], str] = {}
     for pair in _sharing(known, _skeletons):
         found[pair] = _difference(known[pair[0]][0], known[pair[1]][0])
+    told = {place for place, _ in found}
     for pair in _sharing(known, _shortened):
         first, second = (_plain(known[place][0]) for place in pair)
-        if pair not in found and _is_one_step(first, second):
+        # One that looks the same as another needs no word on those that look similar.
+        if pair not in found and pair[0] not in told and _is_one_step(first, second):
             found[pair] = "they differ by one letter"
     return tuple(LookAlike(*known[first], *known[second], why) for (first, second), why in sorted(found.items()))
 

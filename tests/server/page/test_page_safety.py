@@ -117,7 +117,7 @@ def test_characters_that_hide_or_reorder_text_are_spelled_out_before_a_decision(
     marks = person.page.locator(".call .body .ctl").all_inner_texts()
     assert marks == ["<U+202E>", "<U+200B>"]
     card = person.page.locator(".call").inner_text()
-    assert card.count("invoice<U+202E>txt.exe") == 2
+    assert card.count("invoice<U+202E>txt.exe") == 3  # in the head, to be read, and beside the answer
     assert "\u202e" not in card
     assert "\u200b" not in card
     exact = person.page.locator(".exact pre").inner_text()
