@@ -574,7 +574,7 @@ def test_commands_do_their_work_in_a_real_terminal_too(screen: Callable[..., Scr
     show.prompt()
     for line, came in (
         ("/help", "/compact"),
-        ("/mcp", "x gone  there is no program 'no-such-program'"),
+        ("/mcp", "✗ gone  there is no program 'no-such-program'"),
         ("/mode native", "in the mode native"),
         ("/approve yolo", "The approval mode is now yolo."),
         ("wipe it", "It said: {'result': 'wiped a.txt'}"),
