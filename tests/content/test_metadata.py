@@ -7,7 +7,7 @@ from typing import Any
 from google.genai import types as genai
 
 from callgate.content.collect import Collector
-from callgate.content.metadata import candidate_fields
+from callgate.content.metadata import candidate_fields, metadata_of
 from callgate.events import MediaReceived, ServerStepReported
 from callgate.metadata import AnswerMetadata, Citation, ReadUrl, SearchLink, ServerStep, Source
 from callgate.types import Media
@@ -182,3 +182,8 @@ def test_code_that_ran_at_the_provider_and_its_output_are_events() -> None:
         ),
         ServerStepReported(ServerStep(kind="tool_result", tool="google_search_web", id="y", value={"response": {}})),
     ]
+
+
+def test_a_number_that_no_float_holds_is_left_out() -> None:
+    found = metadata_of([{"avgLogprobs": 10**400, "finishMessage": "x"}], {})
+    assert found is None or found.avg_logprobs is None

@@ -161,9 +161,19 @@ def metadata_of(raw: Sequence[Mapping[str, Any]], content: Mapping[str, Any]) ->
         ),
         safety_ratings=tuple(rating for piece in raw for rating in _objects(piece.get("safetyRatings"))),
         logprobs=tuple(_pieces(raw, "logprobsResult")),
-        avg_logprobs=float(average[-1]) if average else None,
+        avg_logprobs=_number(average[-1]) if average else None,
         raw=tuple(raw),
     )
+
+
+def _number(value: Any) -> float | None:
+    """A number as a float; None for anything else, such as an integer that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def server_step(part: Mapping[str, Any]) -> ServerStep | None:
@@ -332,7 +342,7 @@ def _support(support: JsonObject, chunks: Sequence[Source | None], texts: _Texts
     named: list[Source | None] = [
         chunks[index] for index in _list(support.get("groundingChunkIndices")) if _is_place(index, chunks)
     ]
-    scores = [float(score) for score in _list(support.get("confidenceScores")) if isinstance(score, (int, float))]
+    scores = [score for given in _list(support.get("confidenceScores")) if (score := _number(given)) is not None]
     return Citation(
         text=text, start=start, end=end, sources=tuple(source for source in named if source), confidence=tuple(scores)
     )

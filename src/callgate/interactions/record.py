@@ -61,7 +61,7 @@ class Record:
             steps=steps,
             id=found if isinstance(found, str) else "",
             seen=seen if isinstance(seen, str) else "",
-            until=float(until) if isinstance(until, (int, float)) else 0.0,
+            until=float(until) if isinstance(until, (int, float)) and abs(until) < 1e15 else 0.0,
         )
 
 
