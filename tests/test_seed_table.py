@@ -1411,7 +1411,7 @@ def tools_of_a_kind_are_called_only_so_often() -> None:
     with sandbox("a.txt") as (files, _):
         rate = RateLimits().kinds["file"]
         assert (rate.per_s, rate.burst) == (50, 100)
-        assert [definition.kind for definition in Gate(ScriptedModel(["Hi."]), [files]).definitions] == ["file"] * 5
+        assert [definition.kind for definition in Gate(ScriptedModel(["Hi."]), [files]).definitions] == ["file"] * 6
 
 
 @row("003-10")
