@@ -62,7 +62,7 @@ ROWS: list[tuple[Any, Any]] = [
     (events.CallArgsDelta("c1", "{"), {"type": "call_args_delta", "call_id": "c1", "text": "{"}),
     (
         events.ApprovalNeeded(CALL, "why"),
-        {"type": "approval_needed", "call": PLAIN_CALL, "reason": "why", "preview": None, "always": ""},
+        {"type": "approval_needed", "call": PLAIN_CALL, "reason": "why", "preview": None, "always": "", "confirm": ""},
     ),
     (events.CallStarted(CALL), {"type": "call_started", "call": PLAIN_CALL}),
     (events.CallProgress("c1", "half", 0.5), {"type": "call_progress", "call_id": "c1", "message": "half", "fraction": 0.5}),
