@@ -153,6 +153,27 @@ def test_a_process_that_cannot_be_started_costs_its_call_and_says_that_nothing_r
     assert asyncio.run(executor.execute(asked)).status == "finished"
 
 
+def test_a_call_that_finds_its_pool_closed_for_want_of_a_process_says_so_too(toolbox, monkeypatch):
+    """The pool closes in a thread of its own, so a call may come before or after."""
+
+    def no_room() -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(pool, "WorkerProcess", no_room)
+    workers = pool.WorkerPool(size=1, name="process", eager=False, cluster="none")
+    with pytest.raises(UsageError, match="cannot start"):
+        workers.runnables()
+    workers.close()
+    isolated = Executor([toolbox.apart]).definition("apart")
+    refused = asyncio.run(
+        workers.run(isolated, {"a": 1}, timeout_s=60.0, address=address_of(toolbox.apart, tool_name="apart"))
+    )
+    assert (refused.status, refused.error) == (
+        "failed",
+        "Not run: no worker could be started: [Errno 11] Resource temporarily unavailable.",
+    )
+
+
 def test_a_worker_that_died_before_it_read_of_a_call_cannot_have_run_it():
     async def story():
         definition = ToolDefinition(name="send", input_schema={"type": "object"})

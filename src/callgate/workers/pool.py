@@ -119,11 +119,7 @@ class WorkerPool:
         await asyncio.shield(asyncio.wrap_future(self._all_ready))
 
     def _begin(self) -> None:
-        if is_worker():
-            raise UsageError(
-                "a worker process does not start workers of its own; in a script, put what starts the program under "
-                "`if __name__ == '__main__':`"
-            )
+        _refuse_workers()
         self._scheduler.begin()
 
     async def aclose(self, grace_s: float = 2.0) -> None:
@@ -278,7 +274,7 @@ class WorkerPool:
 
     async def _outcome(self, job: Job) -> ToolResult:
         if not self._is_open:
-            self._begin()
+            _refuse_workers()
         self._scheduler.submit(job)
         try:
             # Not shielded, which would take the event loop two more rounds: what is cancelled here is replaced below.
@@ -319,6 +315,14 @@ class WorkerPool:
         if not self._opened.done():
             self._opened.set_exception(UsageError(f"the worker pool {self.name!r} cannot start: {why}"))
             threading.Thread(target=self.close, args=(0.0,), name="callgate-close", daemon=True).start()
+
+
+def _refuse_workers() -> None:
+    if is_worker():
+        raise UsageError(
+            "a worker process does not start workers of its own; in a script, put what starts the program under "
+            "`if __name__ == '__main__':`"
+        )
 
 
 _END = object()

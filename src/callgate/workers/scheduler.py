@@ -64,6 +64,8 @@ class Scheduler:
         self._sessions: dict[tuple[str, Needs], Session] = {}
         self._swept = time.monotonic()
         self._last_failure = ""
+        self._never_started = ""
+        """The answer to every call, if the pool was closed because none of its workers could be started."""
         self._calls = self._replaced = self._died = 0
         self.is_closed = False
         self._owner = SlotOwner(
@@ -84,8 +86,11 @@ class Scheduler:
         """
         with self._lock:
             self._require_open()
-            while len(self._slots) < self._config.at_start:
-                self._add_slot()
+            self._fill()
+
+    def _fill(self) -> None:
+        while len(self._slots) < self._config.at_start:
+            self._add_slot()
 
     def _add_slot(self, needs: Needs = (), session_id: str | None = None) -> None:
         self._slots.append(Slot(self._config.modules, self._limits, self._owner, needs=needs, session_id=session_id))
@@ -99,12 +104,14 @@ class Scheduler:
         with self._lock:
             self.is_closed = True
             slots = [*self._slots, *self._leaving]
-            answer: tuple[ResultStatus, str] = ("cancelled", "Not run: the worker pool was closed.")
             if self._last_failure and not self._ready:
-                answer = ("failed", f"Not run: no worker could be started: {self._last_failure}".rstrip(".") + ".")
+                self._never_started = f"Not run: no worker could be started: {self._last_failure}".rstrip(".") + "."
             for job in list(self._queue):
                 self._queue.remove(job)
-                job.deliver(job.result(answer[0], error=answer[1]))
+                if self._never_started:
+                    job.deliver(job.result("failed", error=self._never_started))
+                else:
+                    job.deliver(job.result("cancelled", error="Not run: the worker pool was closed."))
         for slot in slots:
             slot.close()
         until = time.monotonic() + grace_s
@@ -196,10 +203,14 @@ class Scheduler:
         Raises:
             UsageError: the pool was closed.
         """
-        if not self._slots:
-            self.begin()
         with self._lock:
+            if self._never_started:
+                # A pool closes when its first worker cannot be started, which may be before its first call is in line.
+                job.deliver(job.result("failed", error=self._never_started))
+                return
             self._require_open()
+            if not self._slots:
+                self._fill()
             over = self._forget_expired(time.monotonic()) if self._sessions else ()
             if job.session is not None:
                 job.session.open += 1
