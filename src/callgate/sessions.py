@@ -41,6 +41,7 @@ __all__ = [
     "find",
     "fork",
     "import_session",
+    "leased",
     "load",
     "rewind",
     "state_from_facts",
@@ -320,7 +321,7 @@ async def rewind(
         SessionBusyError: the session is in use.
         StoreError: the store cannot be used.
     """
-    async with _leased(store, session) as lease:
+    async with leased(store, session) as lease:
         facts = await store.load(session)
         known = exchanges_of(facts)
         if expected is not None:
@@ -389,14 +390,19 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
         raise UsageError(f"these facts make no conversation: {why}") from error
-    async with _leased(store, session) as lease:
+    async with leased(store, session) as lease:
         if lease.position:
             raise UsageError(f"there is a session {session!r} already")
         await store.append(lease, facts, position=0, durable=True)
 
 
 @contextlib.asynccontextmanager
-async def _leased(store: Store, session: str) -> AsyncGenerator[Lease]:
+async def leased(store: Store, session: str) -> AsyncGenerator[Lease]:
+    """Hold the lease of a session, for one change to it.
+
+    Raises:
+        SessionBusyError: the session is in use.
+    """
     lease = await store.acquire(session, owner=new_owner())
     try:
         yield lease

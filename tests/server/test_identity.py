@@ -130,6 +130,29 @@ def test_no_route_but_the_public_ones_answers_strangers_and_expired_tokens(serve
     assert tried > 80
 
 
+@pytest.mark.parametrize("place", ["/v1/responses", "/v1beta/interactions"])
+def test_an_answer_is_found_by_its_id_by_its_owner_alone(serve, place: str) -> None:
+    site = serve("Hello.", "Again.", "No.")
+    made = site.post(place, {"model": "callgate", "input": "Hi."}, **by("alice")).json
+    at = f"{place}/{made['id']}"
+    assert site.get(at, **by("alice")).json["status"] == "completed"
+    for method, path in (("GET", at), ("POST", f"{at}/cancel"), ("DELETE", at)):
+        assert site.request(method, path, **by("bob")).status == 404, (method, path)
+    name = "previous_response_id" if "responses" in place else "previous_interaction_id"
+    goes_on = {"model": "callgate", "input": "And?", name: made["id"]}
+    assert site.post(place, goes_on | {"model": "demo:small"}, **by("bob")).status == 404
+    assert site.post(place, goes_on, **by("alice")).status == 200
+    assert site.request("DELETE", at, **by("alice")).status == 200
+
+
+def test_an_answer_to_the_clients_own_tools_belongs_to_the_client(serve) -> None:
+    site = serve("Hello.", "Again.")
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    made = site.post("/v1/responses", {"model": "callgate", "input": "Hi.", "tools": tools}, **by("alice")).json
+    at = f"/v1/responses/{made['id']}"
+    assert [site.get(at, **by(name)).status for name in ("alice", "bob", "root")] == [200, 404, 200]
+
+
 def test_sessions_of_others_do_not_exist_for_any_route(serve) -> None:
     site = serve(call("pay", amount=5), "Over.", *[answer("Hello.")] * 100)
     (waiting,) = site.chat({"prompt": "Pay.", "session": "alices"}, **by("alice")).json["approvals"]
@@ -140,9 +163,7 @@ def test_sessions_of_others_do_not_exist_for_any_route(serve) -> None:
         path = path.replace("{id}", "alices").replace("{session}", "alices").replace("{call_id}", waiting["call_id"])
         body = {"PATCH": {"title": "mine"}, "POST": {"answer": "yes"} if "approvals" in path else {}}.get(method)
         given = site.request(method, path, body, **by("bob"))
-        # The endpoint of another API has that API's form of an error.
-        told = given.json["error"]["code"] if "/interactions/" in path else given.json["error"]
-        assert (given.status, told) == (404, "no_such_session"), (method, path, given.body)
+        assert given.error == (404, "no_such_session"), (method, path, given.body)
         tried += 1
     assert tried >= 9
     # Routes that name a session elsewhere than in the path.

@@ -17,6 +17,7 @@ from callgate.server.compat import interactions as interactions_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import messages as anthropic_clients
 from callgate.server.compat import openai as openai_clients
+from callgate.server.compat import responses as responses_clients
 from callgate.server.compat import ui_stream
 from callgate.server.options import ENDPOINTS
 from callgate.server.security import METHODS, PUBLIC, SecurityMiddleware
@@ -26,7 +27,7 @@ __all__ = ["create_app"]
 
 MODULES: tuple[ModuleType, ...] = (
     chat, files, sessions, approvals, tools, health, metrics, openapi,
-    gemini_clients, interactions_clients, openai_clients, anthropic_clients, ui_stream, mcp_clients, page,
+    gemini_clients, interactions_clients, openai_clients, responses_clients, anthropic_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""
 NAMED: dict[str, ModuleType] = {
@@ -87,5 +88,7 @@ def create_app(service: Service) -> Starlette:
     left_out = {NAMED[name] for name in set(ENDPOINTS) - set(service.options.endpoints)}
     if "gemini" not in service.options.endpoints:
         left_out.add(interactions_clients)  # Both are APIs of Gemini.
+    if "openai" not in service.options.endpoints:
+        left_out.add(responses_clients)
     routes = [route for module in MODULES if module not in left_out for route in module.routes(service)]
     return Application(service, routes=routes, lifespan=lifespan)

@@ -24,6 +24,7 @@ from callgate.content.build import media_part
 from callgate.run.media import files_of
 from callgate.server.body import off_loop, read_json
 from callgate.server.errors import HttpError, json_response
+from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import Operation, table
 from callgate.types import JsonObject, Media
 
@@ -81,6 +82,8 @@ class _Upload:
     mime_type: str
     size: int
     path: str
+    owner: str | None
+    """The principal that it belongs to; None without any."""
     received: int = 0
     is_busy: bool = False
     touched_s: float = field(default_factory=time.monotonic)
@@ -117,7 +120,7 @@ async def begin(service: Service, request: Request) -> Response:
         pending.pop(oldest.id).remove()
     descriptor, path = tempfile.mkstemp(prefix="callgate-upload-")
     os.close(descriptor)
-    upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path)
+    upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path, _owner())
     pending[upload.id] = upload
     weakref.finalize(service, upload.remove)
     return json_response(upload.state(), 201)
@@ -167,18 +170,25 @@ async def dropped(service: Service, request: Request) -> Response:
     return json_response({"deleted": upload.id})
 
 
+def _owner() -> str | None:
+    principal = CURRENT_PRINCIPAL.get()
+    return None if principal is None else principal.owner
+
+
 def _found(service: Service, request: Request) -> _Upload:
-    upload = _PENDING.get(service, {}).get(request.path_params["id"])
-    if upload is None:
+    upload = _PENDING.get(service, {}).get(request.path_params["upload"])
+    if upload is None or upload.owner != _owner():
         raise HttpError(404, "no_such_upload", "There is no such upload: it is complete, or was given up.")
     return upload
 
 
 OPERATIONS = (
     Operation("POST", "/api/v1/files", begin, takes=NEW, gives={201: STATE}, fails=(422, 503)),
-    Operation("POST", "/api/v1/files/{id}", piece, takes=PIECE, gives={200: STATE}, fails=(404, 409, 422, 500, 502, 504)),
-    Operation("GET", "/api/v1/files/{id}", shown, gives={200: STATE}, fails=(404,)),
-    Operation("DELETE", "/api/v1/files/{id}", dropped, gives={200: {"type": "object"}}, fails=(404, 409)),
+    Operation(
+        "POST", "/api/v1/files/{upload}", piece, takes=PIECE, gives={200: STATE}, fails=(404, 409, 422, 500, 502, 504)
+    ),
+    Operation("GET", "/api/v1/files/{upload}", shown, gives={200: STATE}, fails=(404,)),
+    Operation("DELETE", "/api/v1/files/{upload}", dropped, gives={200: {"type": "object"}}, fails=(404, 409)),
 )
 
 

@@ -260,11 +260,20 @@ class Service:
             return None
         check_right(principal, "approve" if answers else "chat")
         await self._check_quota(principal)
-        if principal.owner is not None:
+        await self.claim_session(session)
+        return principal
+
+    async def claim_session(self, session: str) -> None:
+        """Make a new session the client's own.
+
+        Raises:
+            HttpError: it belongs to somebody else.
+        """
+        principal = CURRENT_PRINCIPAL.get()
+        if principal is not None and principal.owner is not None:
             owner = await self.principals.assign(session, principal.owner)
             if owner != principal.owner and not principal.sees_all:
                 raise _not_yours(session)
-        return principal
 
     async def admit_passing(self) -> None:
         """See whether the client may have something more passed on to a model.

@@ -17,7 +17,17 @@ from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["EXTRA", "NATIVE_MARK", "SIGNATURE", "compat_request_of"]
+__all__ = [
+    "EXTRA",
+    "GOOGLE",
+    "NATIVE_MARK",
+    "SIGNATURE",
+    "choice_of",
+    "compat_request_of",
+    "format_settings",
+    "history_of",
+    "is_silent",
+]
 
 # Google's own server of chat completions hands signatures around here, so clients may know the place.
 EXTRA, GOOGLE, SIGNATURE = "extra_content", "google", "thought_signature"
@@ -32,6 +42,7 @@ _SETTINGS = {
 }  # fmt: skip
 """Field -> the setting that says the same."""
 _READ = ("model", "messages", "tools", "functions", "tool_choice", "function_call", "stream", "stream_options", "n")
+_TEXTS = ("text", "input_text")
 _CHOICES = ("auto", "none", "required")
 _USUAL: Mapping[str, Any] = {"service_tier": "auto", "logprobs": False, "store": False}
 """Fields that say nothing with these values."""
@@ -45,9 +56,11 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
     """
     if body.get("n") not in (None, 1):
         raise UsageError("n: one answer at a time can be had here")
-    contents, system = _history(body["messages"])
+    messages: Sequence[JsonObject] = body["messages"]
+    signatures = [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]
+    contents, system = history_of(messages, signatures)
     definitions = _definitions(body)
-    choice, allowed = _choice(body)
+    choice, allowed = choice_of(body.get("tool_choice") or body.get("function_call") or "auto")
     if allowed:
         definitions = [definition for definition in definitions if definition.name in allowed]
     settings, native = _settings(body)
@@ -62,28 +75,27 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
         native_mark=NATIVE_MARK,
         stream=bool(body.get("stream")),
         session=session,
-        is_silent=_is_silent(body["messages"][-1]),
+        is_silent=is_silent(messages[-1]),
     )
 
 
-def _is_silent(newest: JsonObject) -> bool:
+def is_silent(newest: JsonObject) -> bool:
     """True if the newest message says nothing to the model that it could answer."""
     if newest.get("role") in ("system", "developer"):
         return True
     content: Any = newest.get("content")
     if newest.get("role") != "user" or isinstance(content, str):
         return newest.get("role") == "user" and not content.strip()
-    return all(block.get("type") == "text" and not str(block.get("text") or "").strip() for block in objects_in(content))
+    return all(block.get("type") in _TEXTS and not str(block.get("text") or "").strip() for block in objects_in(content))
 
 
-def _history(messages: Sequence[JsonObject]) -> tuple[list[Content], str | None]:
+def history_of(messages: Sequence[JsonObject], signatures: Sequence[str | None]) -> tuple[list[Content], str | None]:
+    """The contents and the instruction in messages or items of OpenAI; `signatures` are those of their calls, in order."""
     converted = convert(messages, source="openai", target="gemini", kind="history")
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
     contents = [with_names(content, converted.names) for content in incoming.contents]
-    return _signed(contents, [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]), (
-        incoming.system
-    )
+    return _signed(contents, signatures), incoming.system
 
 
 def _signed(contents: list[Content], signatures: Sequence[str | None]) -> list[Content]:
@@ -112,9 +124,8 @@ def _definitions(body: JsonObject) -> list[ToolDefinition]:
     return definitions_from(declared, "openai") if declared else []
 
 
-def _choice(body: JsonObject) -> tuple[ToolChoice, list[str]]:
+def choice_of(given: Any) -> tuple[ToolChoice, list[str]]:
     """The choice, and the only tools that it leaves, if it names several."""
-    given: Any = body.get("tool_choice") or body.get("function_call") or "auto"
     if isinstance(given, str):
         if given not in _CHOICES:
             raise UsageError(f"tool_choice: {given!r} is none of {', '.join(_CHOICES)}, and no object that names a function")
@@ -143,7 +154,7 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
         if value is None or field in _READ or _USUAL.get(field) == value:
             continue
         if field == "response_format":
-            settings |= _format(value)
+            settings |= format_settings(value, "response_format")
         elif field in _SETTINGS:
             settings[_SETTINGS[field]] = value
         else:
@@ -153,14 +164,16 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
     return settings, native
 
 
-def _format(value: Any) -> JsonObject:
-    kind: Any = cast("JsonObject", value).get("type") if isinstance(value, dict) else None
+def format_settings(value: Any, field: str) -> JsonObject:
+    """The settings for the format of an answer. The schema stands in an object of its own, or beside the type."""
+    form = cast("JsonObject", value) if isinstance(value, dict) else {}
+    kind = form.get("type")
     if kind == "text":
         return {}
     if kind == "json_object":
         return {"response_mime_type": "application/json"}
-    inner: Any = cast("JsonObject", value).get("json_schema") if kind == "json_schema" else None
+    inner: Any = form.get("json_schema", form) if kind == "json_schema" else None
     if not isinstance(inner, dict):
-        raise UsageError("response_format: its type is 'text', 'json_object', or 'json_schema' with a schema")
+        raise UsageError(f"{field}: its type is 'text', 'json_object', or 'json_schema' with a schema")
     schema: Any = cast("JsonObject", inner).get("schema") or {}
     return {"response_mime_type": "application/json", "response_json_schema": schema}

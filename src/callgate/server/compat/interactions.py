@@ -6,8 +6,6 @@ both.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,15 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callgate import sessions as whole
 from callgate import strict_json
-from callgate.content.metadata import server_step, server_steps_of, step_part
+from callgate.content.metadata import server_step
 from callgate.content.read import (
     call_of,
     candidate_of,
     content_of,
     finish_of,
-    interaction_of,
     is_call,
     is_thought,
     parts_of,
@@ -34,11 +30,18 @@ from callgate.content.read import (
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.metadata import ServerStep
 from callgate.server.body import off_loop, read_json
-from callgate.server.compat.prompts import CompatRequest, begin
+from callgate.server.compat.prompts import USUAL, CompatRequest, begin
+from callgate.server.compat.stored_exchanges import (
+    ExchangeId,
+    cancel_exchange,
+    delete_exchange,
+    find_exchange,
+    new_place,
+    read_id,
+)
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
-from callgate.store.anonymous import new_session_id
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
 
@@ -68,6 +71,7 @@ _COUNTS = {
     "total_input_tokens": "input_tokens", "total_cached_tokens": "cached_tokens", "total_output_tokens": "output_tokens",
     "total_thought_tokens": "thought_tokens", "total_tool_use_tokens": "tool_tokens", "total_tokens": "total_tokens",
 }  # fmt: skip
+_PREFIX, _NOUN = "v1_", "Interaction"
 _GROWING = ("model_output", "thought")
 """Steps that neighbours of their kind are joined to; every other part is a step of its own."""
 _SERVER_TOOLS = {
@@ -89,9 +93,9 @@ async def create(service: Service, request: Request) -> Response:
     if is_passed_on and (incoming.previous or incoming.background):
         told = "a request with tools of its own is passed on and not kept: send the whole conversation, with store=false"
         raise HttpError(400, "invalid_request", told)
-    session, number = await _place(service, incoming)
-    wanted = _compat_request(incoming, session)
-    id = _id_of(session, number) if session is not None and not is_passed_on else ""
+    place = await _place(service, incoming)
+    wanted = _compat_request(incoming, None if place is None else place.session)
+    id = f"{_PREFIX}{place}" if place is not None and not is_passed_on else ""
     begun = await begin(service, wanted, request)
     head = _head(incoming.model, id)
     if incoming.background and not incoming.stream:
@@ -101,18 +105,17 @@ async def create(service: Service, request: Request) -> Response:
     return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
 
 
-async def _place(service: Service, incoming: IncomingInteraction) -> tuple[str | None, int]:
-    """The session of an interaction and its number there."""
+async def _place(service: Service, incoming: IncomingInteraction) -> ExchangeId | None:
+    """The session of an interaction and its number there; None if it is not stored."""
     if incoming.previous is None:
-        return (new_session_id() if incoming.stored else None), 1
-    session, number = _read_id(incoming.previous)
-    await service.check_session(session)
-    known = len(whole.exchanges_of(await service.facts(session)))
-    if number != known:
+        return new_place(incoming.contents) if incoming.stored else None
+    place = read_id(incoming.previous, _PREFIX, _NOUN)
+    found = await find_exchange(service, place, _missing(incoming.previous))
+    if not found.is_newest:
         raise HttpError(
             400, "invalid_request", "previous_interaction_id: only the newest of a conversation can be continued"
         )
-    return session, number + 1
+    return ExchangeId(place.session, place.number + 1)
 
 
 def _compat_request(incoming: IncomingInteraction, session: str | None) -> CompatRequest:
@@ -132,7 +135,7 @@ def _compat_request(incoming: IncomingInteraction, session: str | None) -> Compa
 
 async def get(service: Service, request: Request) -> Response:
     """An interaction as it is now."""
-    found = await _found(service, request.path_params["id"])
+    found = await _found(service, request.path_params["interaction"])
     if request.query_params.get("stream") != "true" or found["status"] == "in_progress":
         return json_response(found)
     head = {key: value for key, value in found.items() if key not in ("steps", "usage")}
@@ -143,70 +146,30 @@ async def get(service: Service, request: Request) -> Response:
 
 async def cancel(service: Service, request: Request) -> Response:
     """Stops the run of an interaction."""
-    id = request.path_params["id"]
-    session, _ = _read_id(id)
-    await service.check_session(session)
-    await service.facts(session)
-    run = service.run_of(session)
-    if run is None or run.is_over or not run.cancel("The user cancelled the run."):
-        raise HttpError(400, "failed_precondition", "Only an interaction that is in progress can be cancelled.")
+    id = request.path_params["interaction"]
+    refused = HttpError(400, "failed_precondition", "Only an interaction that is in progress can be cancelled.")
+    await cancel_exchange(service, read_id(id, _PREFIX, _NOUN), refused)
     return json_response((await _found(service, id)) | {"status": "cancelled"})
 
 
 async def delete(service: Service, request: Request) -> Response:
     """Forgets the session of an interaction, with all interactions before it."""
-    session, _ = _read_id(request.path_params["id"])
-    await service.check_session(session)
-    await service.facts(session)
-    run = service.run_of(session)
-    if run is not None and not run.is_over:
-        raise HttpError(409, "session_busy", "The interaction is in progress; cancel it first.")
-    if not await service.store.delete(session):
-        raise HttpError(404, "not_found", f"Interaction {request.path_params['id']!r} not found.")
+    id = request.path_params["interaction"]
+    await delete_exchange(service, read_id(id, _PREFIX, _NOUN), _missing(id))
     return json_response({})
 
 
 async def _found(service: Service, id: str) -> JsonObject:
-    session, number = _read_id(id)
-    await service.check_session(session)
-    facts = await service.facts(session)
-    exchanges = whole.exchanges_of(facts)
-    run = service.run_of(session)
-    is_running = run is not None and not run.is_over and number >= len(exchanges)
-    head = _head(run.model if run is not None else "callgate", id)
-    if is_running:
+    found = await find_exchange(service, read_id(id, _PREFIX, _NOUN), _missing(id))
+    head = _head(found.model or USUAL, id)
+    if found.run is not None:
         return head | {"status": "in_progress", "steps": []}
-    if not 1 <= number <= len(exchanges):
-        raise HttpError(404, "not_found", f"Interaction {id!r} not found.")
-    exchange = exchanges[number - 1]
-    reply = whole.state_from_facts(session, facts).reply
-    if exchange.kept is None:
-        raise HttpError(410, "events_gone", "The interaction is not kept any more.")
-    contents = reply.contents[exchange.kept + 1 : exchanges[number].kept if number < len(exchanges) else None]
-    parts: list[Part] = []
-    for content in contents:
-        if content.get("role") == "model":
-            # What ran at Google, by its Interactions API, is beside the parts.
-            parts += map(step_part, server_steps_of(content)) if interaction_of(content) is not None else ()
-            parts += [part for part in parts_of(content) if not is_call(part)]
-    status, errors = _status(exchange.finish_reason or "", has_calls=False)
-    return head | {"status": status, "steps": _steps(parts), "usage": _usage(exchange.usage)} | errors
+    status, errors = _status(found.finish_reason, has_calls=False)
+    return head | {"status": status, "steps": _steps(found.parts(calls=False)), "usage": _usage(found.usage)} | errors
 
 
-# Ids ---------------------------------------------------------------------------------------------------------------------
-
-
-def _id_of(session: str, number: int) -> str:
-    return "v1_" + base64.urlsafe_b64encode(f"{number}/{session}".encode()).decode().rstrip("=")
-
-
-def _read_id(id: str) -> tuple[str, int]:
-    try:
-        text = id.removeprefix("v1_")
-        number, _, session = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("/")
-        return session, int(number)
-    except (binascii.Error, ValueError):
-        raise HttpError(404, "not_found", f"Interaction {id[:200]!r} not found.") from None
+def _missing(id: str) -> HttpError:
+    return HttpError(404, "not_found", f"{_NOUN} {id[:200]!r} not found.")
 
 
 # Writing -----------------------------------------------------------------------------------------------------------------
@@ -457,7 +420,7 @@ def _operations(version: str) -> tuple[Operation, ...]:
         ),
         Operation(
             "GET",
-            f"{place}/{{id}}",
+            f"{place}/{{interaction}}",
             get,
             gives={200: _ANSWER},
             streams=True,
@@ -465,8 +428,10 @@ def _operations(version: str) -> tuple[Operation, ...]:
             fails=(410,),
             problem=_PROBLEM,
         ),
-        Operation("POST", f"{place}/{{id}}/cancel", cancel, gives={200: _ANSWER}, problem=_PROBLEM),
-        Operation("DELETE", f"{place}/{{id}}", delete, gives={200: {"type": "object"}}, fails=(409,), problem=_PROBLEM),
+        Operation("POST", f"{place}/{{interaction}}/cancel", cancel, gives={200: _ANSWER}, problem=_PROBLEM),
+        Operation(
+            "DELETE", f"{place}/{{interaction}}", delete, gives={200: {"type": "object"}}, fails=(409,), problem=_PROBLEM
+        ),
     )
 
 

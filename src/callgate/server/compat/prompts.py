@@ -31,6 +31,7 @@ from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerSte
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
 from callgate.models import ModelRequest, answering, describe, known_settings
+from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, guard_of
 from callgate.server.body import header_of, off_loop
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = [
+    "APPROVALS",
     "SESSION",
     "USUAL",
     "CompatRequest",
@@ -56,6 +58,7 @@ __all__ = [
     "model_names",
     "named_session",
     "own_name",
+    "said_in",
     "waits_sentence",
     "whole",
 ]  # fmt: skip
@@ -66,6 +69,8 @@ USUAL = "callgate"
 """The name by which the service's own model can always be asked for."""
 SESSION = "Callgate-Session"
 LEFT_OUT = "Callgate-Left-Out"
+APPROVALS = "approvals"
+"""The field of a chunk with the calls that wait for an approval."""
 SILENCE = "(The user's message is empty.)"
 """Stands for a message without a word: no model can be sent nothing."""
 ARGS_CHARS = 300
@@ -98,6 +103,10 @@ class CompatRequest:
     session: str | None = None
     detached: bool = False
     """True if its run goes on without anybody who follows it."""
+    answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    """Answers to calls of the session that wait for an approval; then there is no other input."""
+    asks: bool = False
+    """True if the client's API has a way to ask for an approval; else a sentence says that one is needed."""
     is_silent: bool = False
     """True if the newest message is the user's, or an instruction, and says nothing."""
 
@@ -135,7 +144,9 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         chunks = _passed(service, gate, request, declaration)
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
     run = await _started(service, wanted, settings, incoming)
-    return StartedReply(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
+    return StartedReply(
+        chunks=said_in(run, asks=wanted.asks), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id
+    )
 
 
 def _with_prompt(contents: Sequence[Content]) -> list[Content]:
@@ -232,9 +243,9 @@ def _named(left_out: Sequence[str]) -> str:
 
 async def _started(service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request) -> Run:
     contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
-    if not contents or contents[-1]["role"] == "model":
+    if not wanted.answers and (not contents or contents[-1]["role"] == "model"):
         raise HttpError(400, "invalid_request", "The newest message must be the user's.")
-    said = contents.pop()["parts"] if starts_exchange(contents[-1]) else None
+    said = contents.pop()["parts"] if contents and starts_exchange(contents[-1]) else None
     history: list[Content] | None = contents
     if wanted.session is not None and said is not None and await service.store.load(wanted.session):
         history = None  # The session knows more of it than the client: its calls and their results.
@@ -245,6 +256,7 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
         tool_choice=wanted.tool_choice,
         system=wanted.system,
         settings=settings,
+        answers=wanted.answers,
         model=own_name(service, wanted.model),
         detached=wanted.detached,
     )
@@ -263,11 +275,15 @@ def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObjec
         "model": wanted.model, "contents": [*wanted.contents], "system": wanted.system, "tool_choice": wanted.tool_choice,
         "settings": dict(wanted.settings), "native": dict(wanted.native), "session": wanted.session,
     }  # fmt: skip
+    body |= {"answers": {call: str(answer) for call, answer in wanted.answers.items()}} if wanted.answers else {}
     return body if said is None else body | {"prompt": [*said]}
 
 
-async def _said(run: Run) -> AsyncGenerator[JsonObject]:
-    """The text of a run, without its calls, which the client did not declare."""
+async def said_in(run: Run, *, asks: bool = False) -> AsyncGenerator[JsonObject]:
+    """The text of a run, without its calls, which the client did not declare.
+
+    With `asks`, the last chunk has the calls that wait for an approval in the field `approvals`.
+    """
     has_text = is_next = False
     reported: list[Mapping[str, Any]] = []
     async for item in run.follow(answers=False):
@@ -287,17 +303,19 @@ async def _said(run: Run) -> AsyncGenerator[JsonObject]:
         elif isinstance(event, TurnEnded):
             is_next = True
         elif isinstance(event, RunEnded):
-            yield with_fields(_end(run, event.reply, has_text), candidate_fields(reported))
+            last = with_fields(_end(run, event.reply, has_text, asks=asks), candidate_fields(reported))
+            yield {**last, APPROVALS: event.reply.approvals} if asks else last
         elif isinstance(event, RunFailed):
             raise run.error or AssertionError("a run that failed has an error")
 
 
-def _end(run: Run, reply: Reply, has_text: bool) -> JsonObject:
+def _end(run: Run, reply: Reply, has_text: bool, *, asks: bool) -> JsonObject:
     reason, told = reply.finish_reason, ""
     if reason.islower():
         told = f"The run ended early: {reason.replace('_', ' ')}."
         reason = _ENDS.get(reason, "OTHER")
-    said = f"{chr(10) * 2 if has_text else ''}{waits_sentence(reply.session, reply.approvals)}" if reply.approvals else ""
+    is_told = reply.approvals and not asks
+    said = f"{chr(10) * 2 if has_text else ''}{waits_sentence(reply.session, reply.approvals)}" if is_told else ""
     return say(
         [text_part(said)] if said else [],
         finish_reason=reason,

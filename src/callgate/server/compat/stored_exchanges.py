@@ -1,0 +1,229 @@
+"""Exchanges that clients of other APIs name by an id: `/v1/interactions` and `/v1/responses` keep theirs here.
+
+An id names a session and an exchange of it, or a point in the journal for an answer that was passed on to the client's own
+tools. Reading, cancelling and deleting are the same for every API; how any of it is spelled is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from callgate import sessions as whole_sessions
+from callgate.content.build import say
+from callgate.content.metadata import server_steps_of, step_part
+from callgate.content.read import content_of, interaction_of, is_call, parts_of
+from callgate.errors import SessionChangedError
+from callgate.history.repair import repaired, starts_exchange
+from callgate.machine.facts import Fact, HistoryGiven
+from callgate.machine.machine import RunMachine
+from callgate.server.compat.prompts import whole
+from callgate.server.errors import HttpError
+from callgate.server.runs import Run
+from callgate.store.anonymous import new_session_id
+from callgate.types import CallRecord, Content, JsonObject, Part, Usage
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = [
+    "ExchangeId",
+    "StoredExchange",
+    "cancel_exchange",
+    "delete_exchange",
+    "find_exchange",
+    "keep_passed_on",
+    "new_place",
+    "read_id",
+]
+
+_PASSED_ON = "p"
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeId:
+    """The place of an answer."""
+
+    session: str
+    number: int
+    """The number of the exchange in its session, from 1; of an answer that was passed on, its position in the journal."""
+    step: int = 0
+    """How often the exchange was continued after an approval."""
+    is_passed_on: bool = False
+
+    def __str__(self) -> str:
+        mark = _PASSED_ON if self.is_passed_on else ""
+        step = f".{self.step}" if self.step else ""
+        return base64.urlsafe_b64encode(f"{mark}{self.number}{step}/{self.session}".encode()).decode().rstrip("=")
+
+    def continued(self) -> ExchangeId:
+        """The id of the same exchange after an approval."""
+        return replace(self, step=self.step + 1)
+
+
+def new_place(contents: Sequence[Content]) -> ExchangeId:
+    """The place of an answer to these contents in a new session."""
+    return ExchangeId(new_session_id(), max(1, sum(map(starts_exchange, repaired(contents)[0]))))
+
+
+def read_id(text: str, prefix: str, noun: str) -> ExchangeId:
+    """Read an id that begins with `prefix`.
+
+    Raises:
+        HttpError: it is none.
+    """
+    token = text.removeprefix(prefix)
+    try:
+        place, _, session = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().partition("/")
+        number, _, step = place.removeprefix(_PASSED_ON).partition(".")
+        found = ExchangeId(session, int(number), int(step or 0), place.startswith(_PASSED_ON))
+    except (binascii.Error, ValueError):
+        found = None
+    if found is None or not found.session:
+        raise HttpError(404, "not_found", f"{noun} {text[:200]!r} not found.")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredExchange:
+    """An answer as it is now."""
+
+    before: Sequence[Content]
+    """The conversation before it, with the user's input."""
+    contents: Sequence[Content]
+    """The contents of the exchange after the input."""
+    is_newest: bool
+    """True if its session can be continued after it."""
+    run: Run | None = None
+    """The run that is at work on it."""
+    model: str = ""
+    finish_reason: str = ""
+    usage: Usage | None = None
+    at_s: float = 0
+    approvals: Sequence[CallRecord] = ()
+    """The calls that wait for an approval."""
+
+    def parts(self, *, calls: bool) -> list[Part]:
+        """The parts that the model said; with `calls` also its calls, which are not the client's if the service ran them."""
+        said: list[Part] = []
+        for content in self.contents:
+            if content.get("role") == "model":
+                # What ran at Google, by its Interactions API, is beside the parts.
+                said += map(step_part, server_steps_of(content)) if interaction_of(content) is not None else ()
+                said += [part for part in parts_of(content) if calls or not is_call(part)]
+        return said
+
+    def chunk(self, *, calls: bool) -> JsonObject:
+        """The answer as one chunk of a response."""
+        return say(self.parts(calls=calls), finish_reason=self.finish_reason or None, usage=self.usage)
+
+
+async def find_exchange(service: Service, place: ExchangeId, missing: HttpError) -> StoredExchange:
+    """Find an exchange that the client may see.
+
+    Raises:
+        HttpError: there is none.
+    """
+    await service.check_session(place.session)
+    facts = await service.store.load(place.session)
+    if not facts:
+        raise missing
+    found = await asyncio.to_thread(_passed_on if place.is_passed_on else _exchange, facts, place)
+    run = service.run_of(place.session)
+    if run is not None and not run.is_over and (found is None or (found.is_newest and not place.is_passed_on)):
+        before = found.before if found is not None else ()
+        return StoredExchange(before=before, contents=(), is_newest=True, run=run, model=run.model, at_s=run.began_s)
+    if found is None:
+        raise missing
+    return found if found.model or run is None else replace(found, model=run.model)
+
+
+def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None:
+    exchanges = whole_sessions.exchanges_of(facts)
+    if not 1 <= place.number <= len(exchanges):
+        return None
+    exchange = exchanges[place.number - 1]
+    if exchange.kept is None:
+        raise HttpError(410, "events_gone", "It is not kept any more.")
+    reply = whole_sessions.state_from_facts(place.session, facts).reply
+    is_newest = place.number == len(exchanges) and not isinstance(facts[-1], HistoryGiven)
+    end = None if place.number == len(exchanges) else exchanges[place.number].kept
+    return StoredExchange(
+        before=reply.contents[: exchange.kept + 1],
+        contents=reply.contents[exchange.kept + 1 : end],
+        is_newest=is_newest,
+        finish_reason=exchange.finish_reason or "",
+        usage=exchange.usage,
+        at_s=_time_of(facts[exchange.position]),
+        approvals=reply.approvals if is_newest else (),
+    )
+
+
+def _passed_on(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None:
+    if not 1 <= place.number <= len(facts) or not isinstance(facts[place.number - 1], HistoryGiven):
+        return None
+    contents = RunMachine(facts[: place.number]).conversation.contents
+    is_newest = place.number == len(facts)
+    at_s = _time_of(facts[place.number - 1])
+    return StoredExchange(
+        before=contents[:-1], contents=contents[-1:], is_newest=is_newest, finish_reason="STOP", at_s=at_s
+    )  # fmt: skip
+
+
+def _time_of(fact: Fact) -> float:
+    return fact.at_s or 0
+
+
+async def keep_passed_on(
+    service: Service, place: ExchangeId, contents: Sequence[Content], chunks: AsyncGenerator[JsonObject]
+) -> AsyncGenerator[JsonObject]:
+    """Hand the chunks of an answer on, and write the conversation to its session when it is whole.
+
+    Raises:
+        SessionChangedError: somebody else has written to the session meanwhile.
+    """
+    said: list[JsonObject] = []
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            said.append(chunk)
+            yield chunk
+    answer = content_of(whole(said))
+    kept = [*contents, *([answer] if parts_of(answer) else [])]
+    async with whole_sessions.leased(service.store, place.session) as lease:
+        if lease.position != place.number - 1:
+            raise SessionChangedError("the conversation was continued elsewhere meanwhile: this answer is not kept")
+        given = HistoryGiven(contents=kept, at_s=time.time())
+        await service.store.append(lease, [given], position=lease.position, durable=True)
+
+
+async def cancel_exchange(service: Service, place: ExchangeId, refused: HttpError) -> None:
+    """Stop the run of an exchange.
+
+    Raises:
+        HttpError: there is no such session, or it has no run.
+    """
+    await service.check_session(place.session)
+    await service.facts(place.session)
+    run = service.run_of(place.session)
+    if run is None or run.is_over or not run.cancel("The user cancelled the run."):
+        raise refused
+
+
+async def delete_exchange(service: Service, place: ExchangeId, missing: HttpError) -> None:
+    """Forget the session of an exchange, with all exchanges before it.
+
+    Raises:
+        HttpError: there is none, or a run is at work on it.
+    """
+    await service.check_session(place.session)
+    run = service.run_of(place.session)
+    if run is not None and not run.is_over:
+        raise HttpError(409, "session_busy", "It is in progress; cancel it first.")
+    if not await service.store.delete(place.session):
+        raise missing
