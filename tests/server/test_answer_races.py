@@ -77,7 +77,7 @@ def race(served: list[Served], number: int) -> tuple[str, str | None, list[tuple
     connection.request("POST", "/api/v1/chat", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     if streams:
-        call_id = _waiting_call(response)
+        call_id = waiting_call(response)
     else:
         paused = json.loads(response.read())
         assert response.status == 202, paused
@@ -108,7 +108,8 @@ def race(served: list[Served], number: int) -> tuple[str, str | None, list[tuple
     return name, counted[0], given
 
 
-def _waiting_call(response: Any) -> str:
+def waiting_call(response: Any) -> str:
+    """Read a stream up to the first question; return the call that it is about."""
     event = b""
     for line in response:
         if line.startswith(b"event:"):

@@ -178,7 +178,10 @@ def test_through_a_pooler_in_transaction_mode_every_conversation_comes_to_its_en
         assert isinstance(first, SqlStore)
         claim = Claim(key="k", digest="d", session="s0", run="r", owner="me")
         assert [await first.claim(claim) for _ in range(20)] == [claim] * 20
-        assert (await first.put_answer("s0", "c", "{}"), await first.take_answer("s0", "c")) == (True, "{}")
+        lease = await first.acquire("s0", owner="me")
+        assert (await first.put_answer("s0", "c", "{}"), await first.take_answer(lease, "c")) == (True, "{}")
+        await first.release(lease)
+        assert await first.withdraw_answer("s0", "c", "{}") == "withdrawn"
         with pytest.raises(SessionBusyError):
             await asyncio.gather(first.acquire("s1", owner="a"), first.acquire("s1", owner="b"))
         for store in stores:

@@ -1,11 +1,10 @@
-"""Whose a session is, what was used up, and signals of answers: the same on every store."""
+"""Whose a session is, and what was used up: the same on every store."""
 
 from __future__ import annotations
 
 import asyncio
 
 from callgate.machine.facts import RunStarted
-from callgate.store.answer_signal import POLL_S
 from callgate.store.listing import session_page
 from callgate.store.principals import Used, keeps_principals
 
@@ -88,59 +87,5 @@ def test_the_last_facts_of_sessions_are_known_by_kind(open_sql) -> None:
         assert await store.last_kinds(since_s=found[0][0].updated_s + 1) == []
         assert await store.last_kinds(since_s=0.0, besides=["run_started", "cancelled"]) == []
         assert await store.last_kinds(since_s=0.0, besides=["cancelled"]) == found
-
-    asyncio.run(story())
-
-
-def test_an_answer_left_twice_in_the_same_words_is_two_answers(open_sql) -> None:
-    async def story() -> None:
-        store, other = open_sql(), open_sql()
-        assert await store.put_answer("s", "c", "first")
-        assert not await other.put_answer("s", "c", "second")
-        assert await other.take_answer("s", "c") == "first"
-        assert await other.put_answer("s", "c", "second")
-        assert not await store.has_answer("s", "c", "first")
-        assert await store.take_answer("s", "c", "first") is None  # Another one stands in its place.
-        assert await other.has_answer("s", "c", "second")
-        assert await other.take_answer("s", "c", "second") == "second"
-
-    asyncio.run(story())
-
-
-def test_postgres_signals_answers_of_other_processes(postgres_url) -> None:
-    from callgate.store import open_store
-
-    async def story() -> None:
-        store, other = open_store(postgres_url), open_store(postgres_url)
-        signal = store.answer_signal()
-        try:
-            while not signal.is_heard:
-                await signal.wait(signal.mark)
-            mark = signal.mark
-            await other.put_answer("s", "c", "yes")
-            while signal.mark == mark:
-                await signal.wait(mark)
-            mark = signal.mark
-            await other.take_answer("s", "c")
-            while signal.mark == mark:
-                await signal.wait(mark)
-        finally:
-            await signal.aclose()
-            await store.aclose()
-            await other.aclose()
-
-    asyncio.run(asyncio.wait_for(story(), 120))
-
-
-def test_without_signals_a_wait_is_short(open_sql) -> None:
-    assert POLL_S < 1
-
-    async def story() -> None:
-        store = open_sql()
-        signal = store.answer_signal()
-        signal._connect = None
-        await signal.wait(signal.mark)
-        assert not signal.is_heard
-        await signal.aclose()
 
     asyncio.run(story())

@@ -35,6 +35,8 @@ LOOKED_AT_ONCE = 200
 TRIES = 5
 START_S = 15.0
 """How long a session may take to go on, with the wait for its lease."""
+JOURNAL_LOOK_S = 0.02
+"""How often a run without events is looked at for an answer that it is about to journal."""
 
 
 async def approvals(service: Service, request: Request) -> Response:
@@ -77,8 +79,8 @@ async def answer(service: Service, request: Request) -> Response:
 async def answer_call(service: Service, session: str, call_id: str, approval: Approval) -> str | None:
     """Hand an answer to the run that waits for it, here or in another process, or go on with a session that paused.
 
-    Returns the id of the run; None if it is in another process. The answer counts when this returns, and not at all when it
-    raises.
+    Returns the id of the run; None if it is in another process. When this returns, the answer is in the journal; when it
+    raises, it counts for nothing.
 
     Raises:
         HttpError: nothing waits for this answer, another one was given before, or its arguments do not fit the tool.
@@ -90,7 +92,9 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
             if run.outcomes.get(call_id) == "deferred" and call_id not in run.waiting:
                 await run.done.wait()  # It pauses, and is answered as every paused session is.
                 continue
-            return _answer_here(service, run, call_id, approval)
+            _answer_here(service, run, call_id, approval)
+            await _journalled(service, run, call_id)
+            return run.id
         standing = await service.standing(session)
         check_edit(service, _call_of(session, call_id, standing.reply.approvals), approval)
         info = await session_info(service.store, session)
@@ -104,6 +108,7 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
         begun = await service.start(Ask(session=session, answers={call_id: approval}, detached=True))
         await begun.settled(START_S)
         if not begun.never_began:
+            await _journalled(service, begun, call_id)
             return begun.id
         if not isinstance(begun.error, (SessionBusyError, UsageError)):
             raise begun.error or AssertionError("a run that failed has an error")
@@ -112,7 +117,15 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
     raise SessionBusyError(f"session {session!r} is in use, and its process did not take the answer: nothing was answered")
 
 
-def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -> str:
+async def _journalled(service: Service, run: Run, call_id: str) -> None:
+    """Wait until an answer that was handed to a run is in its journal: its process may end at any moment.
+
+    An answer to a call that comes after another question is journalled when that is answered, and not waited for.
+    """
+    await run.until(lambda: call_id in run.early or call_id not in service.awaiting(run.session), JOURNAL_LOOK_S)
+
+
+def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -> None:
     waiting = run.waiting.get(call_id)
     records = [record for record in service.gate.open_calls(run.session) if record.state == "awaiting"]
     call = waiting.call if waiting is not None else _call_of(run.session, call_id, records)
@@ -121,7 +134,6 @@ def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -
         run.early[call_id] = approval
     elif not answer_at(run, call_id, approval):
         raise HttpError(409, "already_answered", f"call {call_id!r} of session {run.session!r} was answered before")
-    return run.id
 
 
 def _call_of(session: str, call_id: str, records: Sequence[CallRecord]) -> FunctionCall:

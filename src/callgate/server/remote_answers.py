@@ -1,7 +1,7 @@
 """Approvals across processes: answers for calls that wait here are heard of, and those for calls elsewhere are left there.
 
-The store decides which answer counts. An answer is reported as given only when the process that waits for it has taken it;
-what it did not take is taken back.
+The store decides which answer counts. An answer is reported as given only when it is in the journal of its session; what the
+process that waits for it did not take, or took and could not journal, is withdrawn.
 """
 
 from __future__ import annotations
@@ -59,8 +59,12 @@ class RemoteAnswers:
 
     def listen(self) -> None:
         """A call waits here: look for answers until none does any more."""
-        if self._store is not None and (self._task is None or self._task.done()):
+        if self._store is None:
+            return
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._listen(self._store))
+        else:  # The answer may have come before the call waited.
+            self._signal_of(self._store).wake()
 
     async def stop(self) -> None:
         """Look for no more answers."""
@@ -92,11 +96,11 @@ class RemoteAnswers:
         run = self._run_of(session)
         waiting = run.waiting.get(call_id) if run is not None else None
         if waiting is not None and waiting.is_open:
-            waiting.claim = asyncio.create_task(self._take(store, session, waiting))
+            waiting.claim = asyncio.create_task(self._take(store, waiting))
 
-    async def _take(self, store: Answers, session: str, waiting: PendingApproval) -> None:
+    async def _take(self, store: Answers, waiting: PendingApproval) -> None:
         try:
-            body = await store.take_answer(session, waiting.call.id)
+            body = None if waiting.lease is None else await store.take_answer(waiting.lease, waiting.call.id)
             if body is not None and not waiting.answer.done():
                 waiting.answer.set_result(_read(body))
         except StoreError as error:
@@ -109,12 +113,12 @@ class RemoteAnswers:
     async def leave(self, session: str, call_id: str, approval: Approval) -> bool | None:
         """Leave an answer for the process that holds the session.
 
-        Returns True when it was taken, False when it was taken back because the session is free or the call does not wait
-        any more, and None when another answer was there first, or the other process does not take it.
+        Returns True when it is in the journal, False when it was withdrawn because the session is free or the call does not
+        wait any more, and None when another answer was there first, or the other process does not take it.
         """
         assert self._store is not None
         store, until_s, pause_s = self._store, time.monotonic() + GIVE_UP_S, 0.02
-        # Another answer may come in its place when it is taken, so that its own bytes must tell it from any other.
+        # Another answer may come in its place when it is spent, so that its own bytes must tell it from any other.
         signal, body = self._signal_of(store), _written(approval)
         if not await store.put_answer(session, call_id, body):
             return None
@@ -122,12 +126,13 @@ class RemoteAnswers:
             while (mark := signal.mark) >= 0 and await store.has_answer(session, call_id, body):
                 is_late = time.monotonic() >= until_s
                 if is_late or not await self._waits_elsewhere(session, call_id):
-                    is_mine = await store.take_answer(session, call_id, body) is not None
-                    return True if not is_mine else None if is_late else False
+                    became = await store.withdraw_answer(session, call_id, body)
+                    if became != "taken":
+                        return True if became == "gone" else None if is_late else False
                 await signal.wait(mark, pause_s)
                 pause_s = 2 * pause_s
         except BaseException:
-            await store.take_answer(session, call_id, body)
+            await store.withdraw_answer(session, call_id, body)
             raise
         return True
 

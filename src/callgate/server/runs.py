@@ -23,6 +23,7 @@ from callgate.events import Event, RunEnded
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.server.identity import Principal
+from callgate.store import Lease
 from callgate.types import Content, FunctionCall, Reply
 
 __all__ = [
@@ -81,6 +82,8 @@ class PendingApproval:
     call: FunctionCall
     reason: str
     answer: asyncio.Future[Approval]
+    lease: Lease | None = None
+    """The right to write to the session, which an answer of another process is taken with."""
     claim: asyncio.Task[None] | None = None
     """Takes the answer of another process just now: until it is done, nobody else can answer."""
 
@@ -374,17 +377,20 @@ class Run:
 
     async def settled(self, within_s: float) -> None:
         """Waits until something has happened, or the run has failed at the start; not longer than so."""
-        if self.last >= 2 or self.is_over:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.until(lambda: self.last >= 2)
+
+    async def until(self, condition: Callable[[], bool], look_s: float | None = None) -> None:
+        """Wait for a condition or the end of the run; it is looked at with every event, and every `look_s` seconds."""
         follower = Follower(1)
         self._listeners.add(follower)
         try:
-            async with asyncio.timeout(within_s):
-                while self.last < 2 and not self.is_over:
-                    follower.wake.clear()
-                    await follower.wake.wait()
-        except TimeoutError:
-            return
+            while not self.is_over and not condition():
+                follower.wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(look_s):
+                        await follower.wake.wait()
         finally:
             self._listeners.discard(follower)
 

@@ -25,6 +25,7 @@ from callgate.models import Mode
 from callgate.permission import Answered, Approval
 from callgate.run.gate import Gate
 from callgate.run.idempotency import IdempotencyKey
+from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
@@ -554,7 +555,8 @@ class Service:
             run.outcomes[call.id] = "deferred"
             return "later"
         run.outcomes.pop(call.id, None)
-        waiting = PendingApproval(call, reason, asyncio.get_running_loop().create_future())
+        lease = next((lease for lease in CURRENT_LEASES.get() if lease.session == run.session), None)
+        waiting = PendingApproval(call, reason, asyncio.get_running_loop().create_future(), lease)
         run.waiting[call.id] = waiting
         self.remote_answers.listen()
         try:

@@ -1,7 +1,7 @@
 """The journal in a database: sessions and their facts as rows of tables.
 
 What a store does comes in, statements go out; how they are carried out is in `database.py`. This file reads no fact but for
-the title of a session.
+the title of a session and the calls that were answered.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from callgate.errors import NewerSessionError, SessionBusyError, SessionLostError, StoreError, UsageError
 from callgate.machine import codec
-from callgate.machine.facts import Fact, Unreadable
+from callgate.machine.facts import ApprovalAnswered, Fact, Unreadable
 from callgate.store import owner as owners
-from callgate.store.answers import SqlAnswers
+from callgate.store.answers import SqlAnswers, spend_answers
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
@@ -209,6 +209,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         """
         rows: list[tuple[str, int, bytes]] = []
         title, is_given = title_of(facts), given_title(facts) is not None
+        answered = [fact.id for fact in facts if isinstance(fact, ApprovalAnswered)]
 
         def encode() -> None:
             rows[:] = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
@@ -221,6 +222,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
                 raise SessionLostError(
                     f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}"
                 )
+            spend_answers(tx, self._dialect, lease, answered)
             tx.run_many("INSERT INTO callgate_facts VALUES (?, ?, ?)", rows)
             tx.run(
                 "UPDATE callgate_sessions SET facts = ?, updated_s = ?, "
