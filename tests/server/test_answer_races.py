@@ -60,7 +60,9 @@ def test_1000_races_of_answers_at_three_processes_lose_and_double_nothing(needs,
         if paid.get(name, []) != {"no": [], "yes": [1], "edit": [7], None: None}[kind]
     ]
     heard = sorted(took_s for _, _, given in outcomes for took_s, status, _ in given if status == 200)
+    late = [outcome for outcome in outcomes if any(took_s > 1 and status == 200 for took_s, status, _ in outcome[2])]
     print(f"{len(outcomes)} races, heard after {heard[len(heard) // 2]:.3f} s (median), {heard[-1]:.3f} s (slowest)")
+    print(f"{len(late)} after more than 1 s: {late}")
     assert wrong == []
 
 

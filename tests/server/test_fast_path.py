@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -276,3 +278,29 @@ def test_one_connection_carries_requests_of_every_kind(site: Site) -> None:
                 name, _, value = line.partition(b":")
                 length = int(value) if name.lower() == b"content-length" else length
             assert f"/{chr(pieces[0].split()[1][1])};" in json.loads(answers.read(length))["message"]
+
+
+_JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
+KINDS = (
+    b"POST /a HTTP/1.1\r\n" + _JSON + b"Content-Length: 2\r\n\r\n{}",
+    b"POST /b HTTP/1.1\r\n" + _JSON + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    b"GET /c HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /d HTTP/1.1\r\n" + _JSON + b"Content-Length: 9\r\nX: 1\r\n\r\n" + b"\r\n\r\n\r\n\r\n ",
+    b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"
+    + b"POST / HTTP/1.1\r\nHost: evil\r\n\r\n         ",
+)
+"""A plain request, one in chunks, one without a body, and two with bodies that look like heads."""
+LAST = b"POST /z HTTP/1.1\r\n" + _JSON + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@settings(max_examples=80, deadline=None)
+@given(chosen=st.lists(st.sampled_from(KINDS), max_size=4), cuts=st.lists(st.integers(0, 600), max_size=6))
+def test_requests_in_any_order_cut_anywhere_are_answered_as_they_are_one_by_one(site, chosen, cuts) -> None:
+    data = b"".join(chosen) + LAST
+    places = [0, *sorted({cut for cut in cuts if cut < len(data)}), len(data)]
+    with site.connect() as connection:
+        for begin, end in itertools.pairwise(places):
+            connection.sendall(data[begin:end])
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+    expected = [b"200" if b"/livez" in request.split(b"\r\n")[0] else b"404" for request in (*chosen, LAST)]
+    assert re.findall(rb"HTTP/1\.1 (\d{3}) ", answers) == expected

@@ -1,10 +1,10 @@
 """Answers for calls that wait in another process: any process may leave one, and the owner of the session takes it.
 
-An answer is a row until the journal has it: the owner of the session marks it as taken, and the transaction that journals the
-answer deletes the row. So an owner that dies in between loses nothing: its mark holds no longer than its lease, and whoever
-left the answer withdraws it then and gives it anew. Between two processes that answer at the same time, and between the owner
-and a process that withdraws its answer, the store decides. `Store` asks for none of these methods; a store of one process
-needs none.
+An answer is a row until the journal has it: the owner of the session marks it as taken, and the transaction that journals
+the answer deletes the row. An owner that dies in between loses nothing: its mark holds no longer than its lease, and the
+process that left the answer withdraws it then and gives it anew. Between two processes that answer at the same time, and
+between the owner and a process that withdraws its answer, the store decides. `Store` asks for none of these methods; a store
+of one process needs none.
 """
 
 from __future__ import annotations
