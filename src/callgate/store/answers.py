@@ -133,7 +133,7 @@ class SqlAnswers:
                 return "gone"
             if _is_taken(tx, session, found[0]):
                 return "taken"
-            if found[0] is not None:  # Whoever took it can journal nothing from here on, should it still be there.
+            if found[0] is not None:  # Its taker can journal nothing from here on, should it still be there.
                 tx.run("UPDATE callgate_sessions SET fence = fence + 1 WHERE id = ? AND fence = ?", session, found[0])
             _delete(tx, session, call_id)
             self._dialect.announce(tx)
