@@ -17,7 +17,9 @@ from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["Accepted", "ContextCache", "ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
+__all__ = [
+    "Accepted", "ContextCache", "ModelRequest", "PartialCall", "extra_body", "merged", "unknown_setting", "with_output_told",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,18 @@ class Accepted:
     """The API and the model that accepted it."""
     cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
     """Stops it at the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCall:
+    """A piece of the arguments of a call that the model still writes; a chunk with the whole call follows."""
+
+    wire_id: str
+    """The id that the whole call will have."""
+    name: str
+    text: str
+    """The next piece of the arguments' JSON text."""
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

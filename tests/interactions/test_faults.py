@@ -12,7 +12,7 @@ from tests.interactions.conftest import run, scene_of
 
 from callgate import Limits
 from callgate.errors import ModelError
-from callgate.events import TextDelta
+from callgate.events import CallFinished, CallProposed, TextDelta
 from callgate.testing.fake_interactions import fault
 from callgate.testing.interaction_faults import INTERACTION_FAULTS
 
@@ -95,6 +95,8 @@ def test_a_fault_has_one_outcome(name: str, store: bool) -> None:
     is_behind = store in BACKGROUND.get(name, ())
     settings = {"background": True} if is_behind else {"store": store}
     limits = Limits(attempts=3, backoff_s=0.01, backoff_max_s=5.0, idle_s=0.5, background_s=60.0)
+    proposed: list[str] = []
+    finished: list[str] = []
 
     async def story() -> tuple[Any, Any, list[str], list[str]]:
         shown: list[str] = []
@@ -102,6 +104,10 @@ def test_a_fault_has_one_outcome(name: str, store: bool) -> None:
         async def watch(event: Any) -> None:
             if isinstance(event, TextDelta):
                 shown.append(event.text)
+            if isinstance(event, CallProposed):
+                proposed.append(event.call.id)
+            if isinstance(event, CallFinished):
+                finished.append(event.call.id)
 
         script = ["One.", fault(name), "Fine."]
         async with scene_of(script, settings=settings, fake={"repeat_last": True}, model={"limits": limits}) as it:
@@ -117,3 +123,4 @@ def test_a_fault_has_one_outcome(name: str, store: bool) -> None:
     # Nothing is shown twice: what was shown is the answer, or the part of it that the error has.
     assert "".join(shown) == (second if isinstance(second, str) else first)
     assert len(ran) <= 128
+    assert sorted(finished) == sorted(proposed)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import Gate, GeminiModel, Limits, UsageError
-from callgate.events import RunEnded, TextDelta, ThoughtDelta
+from callgate import Gate, GeminiModel, Limits, UsageError, tool
+from callgate.events import CallArgsDelta, CallFinished, CallProposed, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
 from callgate.interactions.record import Record
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
-from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, thought
+from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, fault, thought
 
 SKIP = "skip_thought_signature_validator"
+
+
+@tool
+def keep(a: int = 0, b: int = 0, note: str = "") -> str:
+    """Keeps what it is given."""
+    return f"{a} {b} {note}"
 
 
 def steps_of(body: dict[str, Any]) -> list[str]:
@@ -202,6 +209,38 @@ def test_thoughts_and_text_are_streamed_as_they_come() -> None:
             assert ("".join(texts), len(texts) > 2) == ("The answer is here, in several words.", True)
             usage = next(event.reply.usage for event in events if isinstance(event, RunEnded))
             assert usage.total_tokens == usage.input_tokens + usage.output_tokens + usage.thought_tokens > 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_arguments_are_shown_while_they_arrive_and_belong_to_the_call_that_runs(store: bool) -> None:
+    async def story() -> None:
+        long = {"a": 1, "b": 2} | {"note": "\N{SNOWMAN}" * 40}
+        script = [calls(("keep", long), ("keep", {"a": 3, "b": 4}), ("keep", {})), "Kept."]
+        async with scene_of(script, tools=[keep], settings={"store": store}) as it:
+            events = [event async for event in it.gate.stream("Keep them.")]
+        proposed = [event.call for event in events if isinstance(event, CallProposed)]
+        written = {
+            call.id: "".join(event.text for event in events if isinstance(event, CallArgsDelta) and event.call_id == call.id)
+            for call in proposed
+        }
+        finished = {event.call.id: event.call.args for event in events if isinstance(event, CallFinished)}
+        assert [json.loads(text) if text else {} for text in written.values()] == [long, {"a": 3, "b": 4}, {}]
+        assert finished == dict(zip(written, [long, {"a": 3, "b": 4}, {}], strict=True))
+        assert sum(isinstance(event, CallArgsDelta) for event in events) > 3
+
+    run(story)
+
+
+def test_a_call_that_breaks_off_is_asked_for_again_and_each_proposal_ends_once() -> None:
+    async def story() -> None:
+        async with scene_of([fault("IF26:call"), "Fine."], fake={"repeat_last": True}) as it:
+            events = [event async for event in it.gate.stream("1 + 2?")]
+        proposed = [event.call.id for event in events if isinstance(event, CallProposed)]
+        ended = [(event.call.id, event.result.status) for event in events if isinstance(event, CallFinished)]
+        assert ended == [(call_id, "cancelled") for call_id in proposed]
+        assert (len(proposed), it.ran, events[-1].reply.text) == (1, [], "Fine.")  # pyright: ignore[reportAttributeAccessIssue]
 
     run(story)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callgate import GeminiModel, ScriptedModel
+from callgate import GeminiModel, InteractionsModel, ScriptedModel
 from callgate.errors import UsageError
 from callgate.models.chain import ModelChain
 from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, open_model, provider_of
@@ -93,3 +93,32 @@ def test_a_name_with_an_unknown_provider_is_refused_before_anything_is_sent(name
 def test_a_provider_alone_means_its_usual_model() -> None:
     assert provider_of("embedded") == ("embedded", None)
     assert open_model("gemini", env={"GEMINI_API_KEY": "k"}).name == "gemini-flash-latest"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "openai:gpt-5.2", "openai/gpt-5.2", "publishers/openai/models/gpt", "anthropic/claude", "embedded", "embedded:small",
+        "mine.gguf", ["openai:gpt-5.2", "embedded"], [ScriptedModel(["One."])], ScriptedModel(["One."]), None,
+    ],
+)  # fmt: skip
+def test_an_api_of_gemini_is_refused_for_a_model_that_is_not_one_of_gemini(model: Any) -> None:
+    env = {"OPENAI_API_KEY": "test-key"} | ({} if model is None else KEY)
+    with pytest.raises(UsageError, match="api='interactions' is for"):
+        open_model(model, api="interactions", env=env)
+
+
+@pytest.mark.parametrize(
+    "model", ["models/gemini-3.8-flash", "google/gemini-3.8-flash", None, ["gemini-3.8-flash", "openai:gpt-5.2"]]
+)
+def test_an_api_of_gemini_is_taken_for_a_model_of_gemini_and_its_stand_ins(model: Any) -> None:
+    opened = open_model(model, api="interactions", mode="native", env=KEY | {"OPENAI_API_KEY": "test-key"})
+    first = opened.models[0] if isinstance(opened, ModelChain) else opened
+    assert isinstance(first, InteractionsModel)
+
+
+def test_a_provider_before_a_slash_is_no_gemini_model_except_on_vertex() -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'openai:gpt-5\.2'"):
+        choose_model("openai/gpt-5.2", env=KEY)
+    on_vertex = KEY | {"GOOGLE_GENAI_USE_VERTEXAI": "true"}
+    assert choose_model("openai/gpt-oss-120b", env=on_vertex).name == "openai/gpt-oss-120b"

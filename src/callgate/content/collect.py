@@ -57,6 +57,8 @@ PARTIAL_CHARS_MAX = 1_000_000
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
 
+_TOO_MANY = f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run"
+
 RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 """The finish reasons of an answer whose calls may run; every other one, known or not, is an error."""
 
@@ -125,6 +127,9 @@ class Collector:
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
         self._ratings: list[JsonObject] = []
+        self._announced: dict[str, FunctionCall] = {}
+        """Calls whose arguments arrive as text, by their ids on the wire, until they are complete."""
+        self._abandoned: list[FunctionCall] = []
         self._growing: PartialArguments | None = None
         """The arguments of the last call, while they are still streaming."""
         self._has_response = False
@@ -180,6 +185,28 @@ class Collector:
         if INTERACTION in content:
             events = [*map(ServerStepReported, server_steps_of({INTERACTION: content[INTERACTION]})), *events]
         return events
+
+    def announce(self, wire_id: str, name: str, text: str, *, is_first: bool) -> list[Event]:
+        """Report a piece of the arguments of a call that is still being written. Only a chunk makes it a call.
+
+        Raises:
+            ProtocolError: the answer has too many calls.
+        """
+        events: list[Event] = []
+        if is_first and (begun := self._announced.pop(wire_id, None)) is not None:
+            self._abandoned.append(begun)
+        call = self._announced.get(wire_id)
+        if call is None:
+            if len(self._announced) + len(self._abandoned) >= CALLS_MAX:
+                raise ProtocolError(_TOO_MANY)
+            call = self._announced[wire_id] = FunctionCall(name=name, args={}, id=self._new_id(), wire_id=wire_id)
+            events.append(CallProposed(call))
+        return [*events, CallArgsDelta(call.id, text)] if text else events
+
+    @property
+    def incomplete(self) -> list[FunctionCall]:
+        """The calls that were announced, and that no chunk has completed."""
+        return [*self._abandoned, *self._announced.values()]
 
     def take_calls(self, content: Mapping[str, Any]) -> None:
         """Take the calls of a content that is all there is: what is not complete in it never will be."""
@@ -302,8 +329,13 @@ class Collector:
                 return []  # The same event was delivered twice.
             self._seen[call.wire_id] = part
         if len(self.calls) >= CALLS_MAX:
-            raise ProtocolError(f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run")
+            raise ProtocolError(_TOO_MANY)
         self._parts.append(part)
+        announced = self._announced.get(call.wire_id or "")
+        if announced is not None and announced.name == call.name:
+            del self._announced[announced.wire_id or ""]
+            self.calls.append(replace(call, id=announced.id))
+            return []
         self.calls.append(call)
         return [CallProposed(call)]
 

@@ -19,6 +19,7 @@ from callgate.gemini.incoming import blocked
 from callgate.interactions.citations import metadata_fields
 from callgate.interactions.failures import ending_of, error_of
 from callgate.interactions.record import Record, call_parts_of, parts_of_step
+from callgate.request import PartialCall
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
 from callgate.wire.failures import Sent
@@ -83,7 +84,7 @@ def is_said(event: JsonObject) -> bool:
     kind = event_type_of(event)
     if kind == "step.delta":
         delta = _object(event.get("delta"))
-        return bool(delta.get("text") or _object(delta.get("content")).get("text"))
+        return bool(delta.get("text") or delta.get("arguments") or _object(delta.get("content")).get("text"))
     return kind == "interaction.created" and bool(_object(event.get("interaction")).get("id"))
 
 
@@ -111,7 +112,9 @@ class AnswerReader:
         """The continuation token of an answer that goes on in another request."""
         self.is_over = False
         self.has_said = False
-        """True if a caller has seen anything of the answer."""
+        """True if a caller has seen anything of the answer but pieces of calls."""
+        self.has_announced = False
+        """True if a caller has seen pieces of a call."""
         self.progress = ""
         """The newest status, until it was reported."""
         self._before: list[JsonObject] = []
@@ -125,6 +128,8 @@ class AnswerReader:
         self._shown: dict[tuple[int, str], int] = {}
         """Characters of each step that the caller has seen."""
         self._read: dict[tuple[int, str], int] = {}
+        self._announced: dict[str, int] = {}
+        """The step of each call that the caller has seen pieces of, by the call's id."""
         self._used = Usage()
         self._usage = Usage()
         self._model: str | None = None
@@ -143,7 +148,7 @@ class AnswerReader:
         self._before += [self._steps[index] for index in sorted(self._steps)]
         self._used += self._usage
         self._usage = Usage()
-        self._steps, self._args, self._read, self._shown = {}, {}, {}, {}
+        self._steps, self._args, self._read, self._shown, self._announced = {}, {}, {}, {}, {}
         self._stopped, self._events = set(), set()
         self.status, self.token, self.is_over, self._is_resumed = None, None, False, False
 
@@ -152,7 +157,7 @@ class AnswerReader:
         """The number of steps so far."""
         return len(self._before) + len(self._steps)
 
-    def feed(self, event: JsonObject) -> Iterator[JsonObject]:
+    def feed(self, event: JsonObject) -> Iterator[JsonObject | PartialCall]:
         """Read one event, or a whole interaction, and yield what is new in it.
 
         Raises:
@@ -203,7 +208,7 @@ class AnswerReader:
         for part in parts_of_step(made) if made["type"] in ("model_output", "thought") else ():
             yield from self._show(index, part)
 
-    def _delta(self, event: JsonObject) -> Iterator[JsonObject]:
+    def _delta(self, event: JsonObject) -> Iterator[JsonObject | PartialCall]:
         index, delta = _index(event), _object(event.get("delta"))
         kind = delta.get("type")
         if not isinstance(kind, str):
@@ -305,13 +310,13 @@ class AnswerReader:
         step["signature"] = delta.get("signature")
         yield from ()
 
-    def _arguments(self, index: int, step: JsonObject, delta: JsonObject) -> Iterator[JsonObject]:
+    def _arguments(self, index: int, step: JsonObject, delta: JsonObject) -> Iterator[PartialCall]:
         piece: Any = delta.get("arguments", delta.get("partial_arguments"))
         if isinstance(piece, str):
             self._args.setdefault(index, []).append(piece)
+            yield from self._announce(index, step, piece)
         elif isinstance(piece, dict):
             step["arguments"] = piece
-        yield from ()
 
     def _annotations(self, index: int, step: JsonObject, delta: JsonObject) -> Iterator[JsonObject]:
         contents = _contents_of(step, "content")
@@ -414,13 +419,31 @@ class AnswerReader:
             key, text = (index, "media"), "m"
         else:
             key = (index, "thought" if part.get("thought") else "text")
-        start, self._read[key] = self._read.get(key, 0), self._read.get(key, 0) + len(text)
-        left_out = min(max(self._shown.get(key, 0) - start, 0), len(text))
-        if left_out == len(text):
+        unseen = self._unseen(key, text)
+        if not unseen:
             return
         self._shown[key] = self._read[key]
         self.has_said = True
-        yield say([part if left_out == 0 else {**part, "text": text[left_out:]}])
+        yield say([part if unseen == text else {**part, "text": unseen}])
+
+    def _unseen(self, key: tuple[int, str], text: str) -> str:
+        """The rest of a piece that the caller has not seen."""
+        start, self._read[key] = self._read.get(key, 0), self._read.get(key, 0) + len(text)
+        return text[max(self._shown.get(key, 0) - start, 0) :]
+
+    def _announce(self, index: int, step: JsonObject, piece: str) -> Iterator[PartialCall]:
+        """Yield as much of a piece of arguments as the caller has not seen, if the call can be told from others."""
+        key, (wire_id, name) = (index, "arguments"), (step.get("id"), step.get("name"))
+        if step.get("type") != "function_call" or not is_wire_id(wire_id) or not isinstance(name, str) or not name:
+            return
+        if self._announced.setdefault(str(wire_id), index) != index:
+            return  # A second call with the same id gets another one at the end.
+        text, is_first = self._unseen(key, piece), key not in self._shown
+        if text:
+            self._shown[key] = self._read[key]
+            self.has_announced = True
+            sound = text if text.isascii() else text.encode("utf-8", "replace").decode()
+            yield PartialCall(str(wire_id), name, sound, is_first)
 
     def _append(self, contents: list[JsonObject], text: str) -> None:
         """Add a piece of text to the last item. The pieces are joined at the end, so that a long text is copied once."""
@@ -463,7 +486,7 @@ class AnswerReader:
         for key in [key for key in self._read if key[0] == index]:
             del self._read[key]
 
-    _HANDLERS: ClassVar[dict[str, Callable[[AnswerReader, JsonObject], Iterator[JsonObject]]]] = {
+    _HANDLERS: ClassVar[dict[str, Callable[[AnswerReader, JsonObject], Iterator[JsonObject | PartialCall]]]] = {
         "": _whole,
         "interaction.created": _created,
         "interaction.status_update": _status,
@@ -476,7 +499,7 @@ class AnswerReader:
     }
 
 
-_DELTAS: dict[str, Callable[[Any, int, JsonObject, JsonObject], Iterator[JsonObject]]] = {
+_DELTAS: dict[str, Callable[[Any, int, JsonObject, JsonObject], Iterator[JsonObject | PartialCall]]] = {
     "text": AnswerReader._text,  # pyright: ignore[reportPrivateUsage]
     "thought_summary": AnswerReader._summary,  # pyright: ignore[reportPrivateUsage]
     "thought_signature": AnswerReader._signature,  # pyright: ignore[reportPrivateUsage]

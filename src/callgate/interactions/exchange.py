@@ -27,7 +27,7 @@ from callgate.interactions.failures import is_lost_state, is_signature_refused
 from callgate.interactions.record import fold
 from callgate.interactions.request import BodyBuilder, is_background, is_stored
 from callgate.interactions.steps import Chain
-from callgate.request import Accepted, ModelRequest
+from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject
 from callgate.wire.client import RetryingStream
 from callgate.wire.credentials import checked_headers
@@ -48,7 +48,7 @@ LOST_MAX = 3
 """How often a background run may be unknown to the server that has just accepted it."""
 
 _BROKEN = (ConnectionLostError, ProtocolError, ServerUnavailableError, RequestTimeoutError)
-_Items: TypeAlias = "AsyncGenerator[JsonObject | Notice | Accepted, None]"
+_Items: TypeAlias = "AsyncGenerator[JsonObject | Notice | Accepted | PartialCall, None]"
 
 
 async def ask(
@@ -64,6 +64,7 @@ async def ask(
     chain = bodies.writer.chain(request.conversation, now=now()) if stored else None
     own = True
     accepted = request.accepted if request.accepted is not None and request.accepted.origin == bodies.origin else None
+    is_repeated = False
     while True:
         answer = _Answer(client, bodies, model, request, stored=stored, chain=chain, own=own, until=now() + KEPT_S)
         try:
@@ -71,6 +72,12 @@ async def ask(
                 async for item in items:
                     yield item
             return
+        except _BROKEN as error:
+            # Pieces of a call are shown, and nothing has run.
+            if is_repeated or not answer.is_repeatable or not error.retryable:
+                raise
+            is_repeated = True
+            yield Notice("waiting", f"The answer broke off within a call and is asked for again: {error}", "warning")
         except InvalidRequestError as error:
             if answer.reader.has_said:
                 raise
@@ -119,6 +126,11 @@ class _Answer:
         self.reader = AnswerReader(
             origin=bodies.origin, seen=self._seen() if stored else "", until=until, is_behind=self._is_behind
         )
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the answer can be asked for again, because all that a caller has seen of it are pieces of calls."""
+        return self.reader.has_announced and not self.reader.has_said and not self._is_behind
 
     def _seen(self) -> str:
         seen = self._bodies.writer.seen(self._request.conversation)

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from callgate.events import CallArgsDelta, Notice
-from callgate.request import Accepted, ContextCache, ModelRequest
+from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
 from callgate.types import JsonObject
 
 __all__ = [
-    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items",
-    "close_model",
-    "count_tokens", "known_settings", "origin_of", "provider_of_model",
+    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering",
+    "close_items", "close_model", "count_tokens", "known_settings", "origin_of", "provider_of_model",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -33,15 +32,16 @@ class AnsweredBy:
     """The origin of the signatures in the answer."""
 
 
-Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy | Accepted"
-"""An item of a model's output: a chunk of the answer, an event to pass on, the model that answers, or the server's word that
-it works on the answer by itself."""
+Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | PartialCall | AnsweredBy | Accepted"
+"""An item of a model's output: a chunk of the answer, an event to pass on, a piece of a call's arguments, the model that
+answers, or the server's word that it works on the answer by itself."""
 
 
 class Model(Protocol):
     """A language model. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to observers: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
+    It may also yield events to pass on to observers: a `Notice` of a retry, a `CallArgsDelta`. A `PartialCall`
+    announces a call while its arguments are written. A coroutine
     `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
     where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
     it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it

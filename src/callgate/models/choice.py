@@ -52,8 +52,7 @@ def open_model(model: ModelLike, *, mode: Mode = "auto", api: Api | None = None,
 
     if api is not None:
         env = {**(os.environ if env is None else env), "GEMINI_API": _checked_api(api, "api")}
-        if model is not None and not isinstance(model, (str, list, tuple)):
-            raise UsageError(f"api={api!r} is for the name of a model: {model!r} speaks an API of its own")
+        _refuse_others(model, api, env)
     if isinstance(model, (list, tuple)):
         from callgate.models.chain import ModelChain
 
@@ -124,8 +123,17 @@ def has_gemini_key(env: Env) -> bool:
     return any(env.get(name, "").strip() for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY")) or wants_vertex(env)
 
 
+_OF_GEMINI = ("models", "tunedModels", "projects", "agents", "google", "gemini")
+"""First parts of names of Gemini's own models."""
+
+
 def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:
+    from callgate.gemini.surface import wants_vertex
+
     named = name or env.get("GEMINI_MODEL") or MODEL_DEFAULT
+    head, slash, rest = named.partition("/")
+    if slash and head in PROVIDERS and not wants_vertex(env):
+        raise UsageError(f"{named!r} is not the name of a Gemini model: did you mean '{head}:{rest}'?")
     # Agents have no other API.
     if _checked_api(env.get("GEMINI_API", "").strip() or APIS[0], "GEMINI_API") == "interactions" or _is_agent(named):
         from callgate.models.interactions import InteractionsModel
@@ -134,6 +142,32 @@ def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:
     from callgate.models.gemini import GeminiModel
 
     return GeminiModel(named, env=env, limits=limits)
+
+
+def _refuse_others(model: ModelLike, api: str, env: Env) -> None:
+    """Refuse an API of Gemini for a model that is not one of Gemini. Of several models, one must be.
+
+    Raises:
+        UsageError: it would have no effect.
+    """
+    if isinstance(model, (list, tuple)):
+        if not any(isinstance(one, str) and _provider_in(one) == "gemini" for one in model):
+            raise UsageError(f"api={api!r} is for models of Gemini, and none of {list(model)!r} is named as one")
+    elif model is None:
+        if not has_gemini_key(env):
+            raise UsageError(f"api={api!r} is for models of Gemini, and there is no key: set GEMINI_API_KEY")
+    elif not isinstance(model, str):
+        raise UsageError(f"api={api!r} is for the name of a model: {model!r} speaks an API of its own")
+    elif (provider := _provider_in(model)) != "gemini":
+        raise UsageError(f"api={api!r} is for models of Gemini, and {model!r} is one of {provider!r}: leave api= out")
+
+
+def _provider_in(name: str) -> str:
+    """The provider that a name tells of; also that of `openai/NAME`, which is a publisher's model on Vertex."""
+    head, slash, rest = name.partition("/")
+    if slash and head == "publishers":
+        head, slash, rest = rest.partition("/")
+    return provider_of(name)[0] if not slash or head in _OF_GEMINI else head
 
 
 def _is_agent(name: str) -> bool:

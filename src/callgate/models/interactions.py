@@ -19,7 +19,7 @@ from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
 from callgate.interactions.request import SETTINGS, BodyBuilder, agent_of
 from callgate.models.gemini import WITHOUT_TOOLS
-from callgate.request import Accepted, ModelRequest
+from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options
 
@@ -95,7 +95,7 @@ class InteractionsModel:
         """The settings that it understands."""
         return SETTINGS
 
-    def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted]:
+    def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted | PartialCall]:
         """Ask the model; gives chunks as they arrive, a notice for every wait, and the id of a background run.
 
         Raises:

@@ -28,7 +28,7 @@ from callgate.events import (
 )
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import Accepted, AnsweredBy, ModelRequest, answering
+from callgate.models import Accepted, AnsweredBy, ModelRequest, PartialCall, answering
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
@@ -92,10 +92,10 @@ class ModelTurn:
             async with answering(run.config.model, request) as items:
                 async for item in items:
                     if isinstance(item, Mapping):
-                        for event in answer.collector.feed(item):
-                            if isinstance(event, CallProposed):
-                                answer.proposed.append(event.call)
-                            await self._report(event)
+                        await self._report_pieces(answer, answer.collector.feed(item))
+                    elif isinstance(item, PartialCall):
+                        pieces = answer.collector.announce(item.wire_id, item.name, item.text, is_first=item.is_first)
+                        await self._report_pieces(answer, pieces)
                     elif isinstance(item, AnsweredBy):
                         answer.who = item
                     elif isinstance(item, Accepted):
@@ -105,6 +105,7 @@ class ModelTurn:
                     else:
                         raise ProtocolError(_NOT_AN_ITEM.format(run.config.model.name, type(item).__name__))
             whole = answer.collector.close()
+            await self._discard(answer.collector.incomplete, "Not run: the model did not complete the call.")
             span.answered(whole, answer.who.model)
         return whole
 
@@ -115,6 +116,12 @@ class ModelTurn:
         if known is None or known.id != accepted.id:
             fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin)
             await self._run.cancellation.complete(self._run.note(fact, durable=True))
+
+    async def _report_pieces(self, answer: _PartialAnswer, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, CallProposed):
+                answer.proposed.append(event.call)
+            await self._report(event)
 
     async def _report(self, event: Event) -> None:
         """Report an event of the answer, and the typed output that its text has made so far."""
