@@ -13,7 +13,18 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, GeminiModel, McpServer, OpenAIModel, Policy, ScriptedModel, ToolError, telemetry, tool
+from callgate import (
+    Gate,
+    GeminiModel,
+    InteractionsModel,
+    McpServer,
+    OpenAIModel,
+    Policy,
+    ScriptedModel,
+    ToolError,
+    telemetry,
+    tool,
+)  # fmt: skip
 from callgate.errors import AuthError, ModelError
 from callgate.gemini.surface import Surface
 from callgate.models import provider_of_model
@@ -22,6 +33,7 @@ from callgate.models.choice import open_model
 from callgate.models.prompted import PromptedModel
 from callgate.testing import answer, call
 from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_interactions import FakeInteractions
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed; no span was looked at")
 
@@ -98,6 +110,29 @@ def by_name(found: list[Any]) -> dict[str, Any]:
 def parent_of(span: Any, found: list[Any]) -> str | None:
     names = {one.context.span_id: one.name for one in found}
     return None if span.parent is None else names[span.parent.span_id]
+
+
+def test_steps_at_the_provider_are_events_of_the_request_without_their_content(spans: Callable[[], list[Any]]) -> None:
+    steps = [
+        {"type": "code_execution_call", "id": "c1", "arguments": {"language": "python", "code": SECRET}, "signature": "s"},
+        {"type": "code_execution_result", "call_id": "c1", "result": SECRET, "is_error": True, "signature": "s"},
+        {"type": "model_output", "content": [{"type": "text", "text": "Done."}]},
+    ]
+
+    async def work() -> None:
+        async with FakeInteractions([{"steps": steps, "status": "completed"}]) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="test-key")
+            async with Gate(InteractionsModel("gemini-3.8-flash", surface=surface), settings={"store": True}) as gate:
+                await gate.run("Go.")
+
+    run(work())
+    chat = by_name(spans())["chat gemini-3.8-flash"]
+    assert chat.attributes["gen_ai.response.id"].startswith("v1_")
+    common = {"gen_ai.tool.name": "code_execution", "gen_ai.tool.type": "extension", "gen_ai.tool.call.id": "c1"}
+    assert [(event.name, dict(event.attributes)) for event in chat.events] == [
+        ("callgate.server_step", common | {"callgate.server_step.kind": "code"}),
+        ("callgate.server_step", common | {"callgate.server_step.kind": "code_result", "error.type": "error"}),
+    ]
 
 
 def test_a_run_is_an_agent_with_chats_and_tools(spans: Callable[[], list[Any]]) -> None:

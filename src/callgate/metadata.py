@@ -83,6 +83,11 @@ class ServerStep:
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The data of the step: `language` and `code`; `outcome` and `output`; `args`; or `response`."""
 
+    @property
+    def is_error(self) -> bool:
+        """True if it is the result of a step that failed."""
+        return self.value.get("is_error") is True or self.value.get("outcome") not in (None, "OUTCOME_OK")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerMetadata:

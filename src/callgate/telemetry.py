@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from callgate import user_code
 from callgate.config.known_secrets import redact_known, redact_known_in
 from callgate.content.collect import ModelResponse
-from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
+from callgate.content.metadata import server_steps_of
+from callgate.content.read import call_of, interaction_of, is_call, is_response, is_thought, parts_of, response_of, role_of
+from callgate.metadata import ServerStep
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
 
@@ -125,10 +127,29 @@ class ChatSpan:
             attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
         if usage.thought_tokens:
             attributes["gen_ai.usage.reasoning.output_tokens"] = usage.thought_tokens
+        if isinstance(id := (interaction_of(answer.content) or {}).get("id"), str):
+            attributes["gen_ai.response.id"] = id
         if _has_content():
             said = {**_message(answer.content), "finish_reason": answer.finish_reason}
             attributes["gen_ai.output.messages"] = _json([said])
         _told(lambda: self._span.set_attributes(attributes))
+        for step in server_steps_of(answer.content):
+            self._add_step(step)
+
+    def _add_step(self, step: ServerStep) -> None:
+        """Record a step that ran at the provider."""
+        attributes: JsonObject = {
+            "gen_ai.tool.name": step.tool,
+            "gen_ai.tool.type": "extension",
+            "callgate.server_step.kind": step.kind,
+        }
+        if step.id is not None:
+            attributes["gen_ai.tool.call.id"] = step.id
+        if step.is_error:
+            attributes["error.type"] = "error"
+        if _has_content():
+            attributes["callgate.server_step.value"] = _json(step.value)
+        _told(lambda: self._span.add_event("callgate.server_step", attributes))
 
 
 class RunSpans:

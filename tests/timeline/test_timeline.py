@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callgate.cli.trace_lines import MARKS_ASCII, timeline_lines
 from callgate.machine import facts
 from callgate.testing import call_with, text
 from callgate.timeline import Scale, Span, spans_of, svg_of
@@ -85,6 +86,34 @@ def test_a_run_is_turns_of_requests_and_of_calls_side_by_side() -> None:
         ("turn-2", "run-1", "turn 2", 106.6, 107.5, "done"),
         ("request-2", "turn-2", "m-1", 106.6, 107.5, "STOP"),
     ]
+
+
+SEARCHED = [
+    {"type": "google_search_call", "id": "s1", "arguments": {"queries": ["fjords"]}},
+    {"type": "code_execution_call", "id": "c1", "arguments": {"language": "python", "code": "1/0"}},
+    {"type": "url_context_call", "id": "u1", "arguments": {"urls": ["https://example.org"]}},
+    {"type": "google_search_result", "call_id": "s1", "result": []},
+    {"type": "code_execution_result", "call_id": "c1", "result": "ZeroDivisionError", "is_error": True},
+    {"type": "model_output", "content": [{"type": "text", "text": "Done."}]},
+]
+
+
+def test_steps_at_the_provider_are_shown_beside_the_request_that_they_ran_in() -> None:
+    final = answered(said="Done.")
+    recorded = {**final.content, "interaction": {"origin": "o", "steps": SEARCHED}}
+    spans = spans_of(at((100.0, KNOWN), (100.0, begun()), (102.0, replace(final, content=recorded))))
+    assert short(spans)[2:] == [
+        ("request-1", "turn-1", "m-1", 100.0, 102.0, "STOP"),
+        ("server_step-1", "turn-1", "google_search_web", 100.0, 102.0, "finished"),
+        ("server_step-2", "turn-1", "code_execution", 100.0, 102.0, "error"),
+        ("server_step-3", "turn-1", "url_context", 100.0, 102.0, "no result"),
+    ]
+    drawn = svg_of(spans, title="Steps")
+    assert {"google_search_web", "code_execution", "url_context", "tool at the provider"} <= {
+        (element.text or "").strip() for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
+    }
+    lines = [line.split()[:2] for line in timeline_lines(spans, width=100, marks=MARKS_ASCII)]
+    assert [name for name, bar in lines[2:] if set(bar) == {"+"}] == ["google_search_web", "code_execution", "url_context"]
 
 
 def test_what_is_still_going_on_has_no_end() -> None:

@@ -13,9 +13,11 @@ __all__ = ["MARKS", "MARKS_ASCII", "timeline_lines"]
 
 LABEL_CHARS, NOTE_CHARS, BAR_CHARS_MIN = 28, 22, 20
 
-MARKS = {"request": "█", "execution": "█", "approval": "░", "waiting": "·", "cut": "╱"}
-MARKS_ASCII = {"request": "#", "execution": "=", "approval": "?", "waiting": ".", "cut": "/"}
-_COLORS = {"request": "34", "execution": "32", "bad": "31", "approval": "33", "waiting": "90", "cut": "90"}
+MARKS = {"request": "█", "server_step": "▒", "execution": "█", "approval": "░", "waiting": "·", "cut": "╱"}
+MARKS_ASCII = {"request": "#", "server_step": "+", "execution": "=", "approval": "?", "waiting": ".", "cut": "/"}
+_COLORS = {
+    "request": "34", "server_step": "34", "execution": "32", "bad": "31", "approval": "33", "waiting": "90", "cut": "90",
+}  # fmt: skip
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------------
@@ -59,12 +61,12 @@ def _bar(span: Span, inner: Sequence[Span], scale: Scale, width: int, marks: Map
     cells = [(" ", "")] * width
     for cut in scale.cuts:
         cells[min(int(cut.start * width), width - 1)] = (marks["cut"], "cut")
-    layers = [("request" if span.kind == "request" else "waiting", span)]
+    layers = [(span.kind if span.kind in ("request", "server_step") else "waiting", span)]
     layers += [(child.kind, child) for child in inner]
     for kind, layer in layers:
         first = min(int(scale.place(layer.start_s) * width), width - 1)
         last = max(min(round(scale.place(span_end(layer, scale.end_s)) * width), width), first + 1)
-        is_bad = kind == "execution" and layer.end_s is not None and layer.state not in GOOD
+        is_bad = kind in ("execution", "server_step") and layer.end_s is not None and layer.state not in GOOD
         cells[first:last] = [(marks[kind], "bad" if is_bad else kind)] * (last - first)
     if not color:
         return "".join(mark for mark, _ in cells)

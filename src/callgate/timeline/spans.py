@@ -3,11 +3,13 @@
 Takes facts in the order of the journal; returns spans, parents before their children:
 
     run ── turn ──┬── request                      the model's request
+                  ├── server_step                  the provider ran a tool of its own during the request
                   └── call ──┬── approval          an approval is pending
                              └── execution         the tool ran
 
-Times are those of the facts. A journal without times gives spans all the same: calls have their duration, and everything
-else takes no time. Knows no clock, no store and no drawing.
+Times are those of the facts; a step at the provider has those of its request, since nobody says when it ran. A journal
+without times gives spans all the same: calls have their duration, and everything else takes no time. Knows no clock, no
+store and no drawing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from callgate.content.metadata import server_steps_of
 from callgate.content.read import text_of
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
@@ -24,9 +27,10 @@ from callgate.types import CallRecord, JsonObject
 
 __all__ = ["Span", "SpanKind", "spans_of"]
 
-SpanKind: TypeAlias = Literal["run", "turn", "request", "call", "approval", "execution"]
+SpanKind: TypeAlias = Literal["run", "turn", "request", "server_step", "call", "approval", "execution"]
 
 NAME_CHARS_MAX = 80
+_STEP_RESULTS = ("code_result", "tool_result")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +131,10 @@ class _Reader:
         self._run = self._open("run", said[:NAME_CHARS_MAX] or "(goes on)", None)
 
     def _model_answered(self, fact: facts.ModelAnswered) -> None:
+        request = self._request
         self._end_request(fact.finish_reason, fact.model)
+        if request is not None:
+            self._add_server_steps(fact, request)
         for record in self._loop.open_calls:
             self._begin_call(record)
 
@@ -186,6 +193,21 @@ class _Reader:
         if phase == "done" and self._run is not None:
             finish = self._loop.run.finish
             self._end_run(finish.reason if finish is not None else "done")
+
+    def _add_server_steps(self, fact: facts.ModelAnswered, request: Span) -> None:
+        """Add what the provider ran by itself, each with its outcome."""
+        steps = server_steps_of(fact.content)
+        results = [step for step in steps if step.kind in _STEP_RESULTS]
+        for step in steps:
+            if step.kind in _STEP_RESULTS:
+                continue
+            # Results without an id follow the order of the steps.
+            result = next((found for found in results if found.id == step.id), None)
+            if result is not None:
+                results.remove(result)
+            span = self._open("server_step", step.tool, self._turn)
+            span.start_s = request.start_s
+            self._end(span, "no result" if result is None else "error" if result.is_error else "finished")
 
     def _begin_call(self, record: CallRecord) -> None:
         if record.call.id not in self._calls and self._turn is not None:

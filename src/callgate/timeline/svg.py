@@ -26,8 +26,11 @@ NARROWEST = 2.0
 GOOD = frozenset({"finished", "STOP", "yes", "always", "summarized"})
 LEGEND = (
     ("request", "model"), ("execution", "tool"), ("bad", "failed, or not run"), ("approval", "waits for approval"),
-    ("waiting", "waits its turn"),
+    ("waiting", "waits its turn"), ("step", "tool at the provider"),
 )  # fmt: skip
+
+THIN = ("waiting", "step")
+"""Kinds of bars that are not as high as work."""
 
 STYLE = """
 text { font: 12px ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; fill: #1f2328 }
@@ -36,6 +39,7 @@ text { font: 12px ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', s
 .end { text-anchor: end } .mid { text-anchor: middle }
 .mono { font-family: ui-monospace, 'SF Mono', Menlo, 'DejaVu Sans Mono', monospace }
 .back { fill: #ffffff } .band { fill: #f6f8fa; stroke: #d0d7de } .grid { stroke: #d8dee4; stroke-width: 1 }
+.step { fill: #91a7ff }
 .request { fill: #4c6ef5 } .execution { fill: #2f9e44 } .bad { fill: #e03131 } .waiting { fill: #ced4da }
 .approval { fill: url(#hatch); stroke: #e8590c } .hatch { stroke: #e8590c; stroke-width: 3 } .open { opacity: .55 }
 .cut { fill: #ffffff; stroke: #adb5bd; stroke-dasharray: 3 3 } .wrong { fill: #c92a2a }
@@ -79,7 +83,7 @@ def svg_of(spans: Sequence[Span], *, title: str) -> str:
         *_axis(scale, y - 12),
         *_cuts(scale, y - 12),
         *body,
-        *_legend(y + 18),
+        *_legend(y + 18, has_steps=any(span.kind == "server_step" for span in spans)),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -134,7 +138,7 @@ def _row(span: Span, children: Mapping[str | None, list[Span]], y: int, scale: S
     yield f"<g><title>{_text(told, 200)}</title>"
     for css, bar in bars:
         start, end = _x(scale, bar.start_s), _x(scale, span_end(bar, scale.end_s))
-        is_thin = css == "waiting"
+        is_thin = css in THIN
         height = 4 if is_thin else BAR
         css = f"{css} open" if bar.end_s is None else css
         yield _rect(css, start, base - height / 2, max(end - start, NARROWEST), height)
@@ -149,6 +153,8 @@ def _row(span: Span, children: Mapping[str | None, list[Span]], y: int, scale: S
 def _color_of_row(span: Span, inner: Sequence[Span]) -> str:
     if span.kind == "request":
         return "request" if span.end_s is None or span.state in GOOD else "bad"
+    if span.kind == "server_step":
+        return "bad" if span.state == "error" else "step"
     return "waiting" if inner or span.end_s is None else "bad"
 
 
@@ -177,10 +183,10 @@ def _cuts(scale: Scale, bottom: int) -> Iterator[str]:
         yield f'<text class="small strong dim mid" x="{x + width / 2:.1f}" y="{TOP - 14}">{told}</text>'
 
 
-def _legend(y: int) -> Iterator[str]:
+def _legend(y: int, *, has_steps: bool) -> Iterator[str]:
     x = float(PAD + 2)
-    for css, words in LEGEND:
-        height = 4 if css == "waiting" else 12
+    for css, words in LEGEND if has_steps else LEGEND[:-1]:
+        height = 4 if css in THIN else 12
         yield _rect(css, x, y - height / 2, 22, height)
         yield f'<text class="small dim" x="{x + 30:.1f}" y="{y + 4}">{words}</text>'
         x += 30 + 7 * len(words) + 26
