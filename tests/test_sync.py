@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from callgate import sync
+from callgate import Gate, ScriptedModel, sync
 from callgate.errors import UsageError
 from callgate.sync import BlockingPortal, CrossLoopLock, call_in_loop
 
@@ -578,3 +578,28 @@ async def _free(lock: CrossLoopLock) -> bool:
         await lock.acquire()
     lock.release()
     return True
+
+
+LEFT_OPEN = """
+from callgate import Gate, ScriptedModel
+
+events = Gate(ScriptedModel(["A long answer in many pieces."])).stream_sync("Go.")
+next(events)
+print("over")
+"""
+
+
+def test_a_program_ends_with_a_stream_that_nobody_has_read_to_its_end() -> None:
+    """The generator is closed when the interpreter goes, and no thread can be started any more."""
+    done = program(LEFT_OPEN)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
+def test_a_stream_of_a_closed_gate_starts_no_thread_when_it_is_left() -> None:
+    gate = Gate(ScriptedModel(["A long answer in many pieces."]))
+    events = gate.stream_sync("Go.")
+    next(events)
+    gate.close()
+    before = threading.active_count()
+    events.close()
+    assert threading.active_count() == before

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -129,6 +130,9 @@ class BlockingPortal:
         with PROCESS_LOCK:
             thread = self._thread
             if thread is None or not thread.is_usable:
+                if sys.is_finalizing():
+                    job.drop(RuntimeError(_FINALIZING))  # A thread that is started now never runs.
+                    return
                 thread = self._start_thread()
         current, callers = threading.current_thread(), _CALLERS.get()
         if isinstance(current, _LoopThread):
@@ -234,6 +238,7 @@ class _LoopThread(threading.Thread):
 
 
 _ENDED = "the event loop of run_sync() has ended: it was closed, or has failed"
+_FINALIZING = "run_sync() was called while the interpreter shuts down"
 _CALLERS: contextvars.ContextVar[tuple[_LoopThread, ...]] = contextvars.ContextVar("callgate_portals", default=())
 """The threads of portals on whose loops the sync calls were made that led here."""
 

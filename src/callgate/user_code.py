@@ -57,17 +57,29 @@ async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
     Raises:
         CancelledError: the task that waits here is cancelled.
     """
+    task = asyncio.current_task()
     try:
         value: Any = work()
         if inspect.isawaitable(value):
             value = await value
         return Outcome(cast("T", value))
-    except (ProgramInterrupt, GeneratorExit):
-        raise  # With the latter the event loop is gone, and there is no waiter.
+    except ProgramInterrupt:
+        raise
+    except GeneratorExit as error:
+        if not is_current(task):
+            raise  # This coroutine is closed: its event loop is gone, and there is no waiter.
+        return Outcome(error=error)
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         return Outcome(error=error)  # Something that the user's code waited for was cancelled, not this task.
     except BaseException as error:
         return Outcome(error=error)
+
+
+def is_current(task: asyncio.Task[Any] | None) -> bool:
+    """True if this task runs now; the garbage collector may close a coroutine in any other one."""
+    try:
+        return task is not None and asyncio.current_task() is task
+    except RuntimeError:  # No event loop runs.
+        return False

@@ -285,7 +285,7 @@ def test_a_call_that_is_no_object_is_a_call_without_a_name() -> None:
 def test_text_that_is_no_text_is_nothing() -> None:
     answer, events = collected(chunk({"text": 5}, {"text": ["a"], "thoughtSignature": "c2ln"}, finish="STOP"))
     assert answer.is_empty
-    assert answer.content["parts"] == [{"thoughtSignature": "c2ln"}]
+    assert answer.content["parts"] == [{"text": "", "thoughtSignature": "c2ln"}]  # A server refuses a signature alone.
     assert events == []
 
 

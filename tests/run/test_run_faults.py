@@ -32,7 +32,7 @@ from callgate import (
     tool,
 )
 from callgate.content.sanitize import sanitize_result
-from callgate.errors import CallgateError, MalformedAnswerError, OutputError, ProtocolError
+from callgate.errors import CallgateError, ConnectionLostError, MalformedAnswerError, OutputError, ProtocolError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -891,3 +891,69 @@ def test_a_model_that_yields_what_is_no_chunk_ends_the_run_with_an_error_that_na
 
     with pytest.raises(ProtocolError, match=f"model 'odd' yielded a '{type(item).__name__}'"):
         asyncio.run(story())
+
+
+# --- what a model, an approval or a store has cancelled itself -----------------------------------------------------------
+
+
+class GaveUp:
+    """A model whose own request is cancelled, as by a client that was closed."""
+
+    name = "gave-up"
+
+    async def generate(self, request: Any) -> AsyncIterator[Any]:
+        request = asyncio.get_running_loop().create_future()
+        request.cancel()
+        yield await request
+
+
+def test_a_model_that_cancels_its_own_request_is_an_error_and_no_cancellation(store: Any) -> None:
+    async def story() -> None:
+        async with Gate(cast("Any", GaveUp()), store=store) as gate:
+            with pytest.raises(ConnectionLostError, match="'gave-up' gave the request up"):
+                await gate.run("Go.", session="s")
+            await goes_on(gate.with_options(ScriptedModel(["Still here."])))
+
+    run(story())
+
+
+def test_runs_of_a_model_that_cancels_its_own_requests_are_errors_in_their_places() -> None:
+    replies = run(Gate(cast("Any", GaveUp())).run_many(["a", "b", "c"], parallel=1, return_errors=True))
+    assert [type(reply) for reply in replies] == [ConnectionLostError] * 3
+
+
+def test_the_next_model_of_a_chain_answers_for_one_that_cancels_its_own_request() -> None:
+    reply = run(Gate([cast("Any", GaveUp()), ScriptedModel(["Done."])]).run("Go."))
+    assert reply.text == "Done."
+
+
+class CancelledStore(MemoryStore):
+    async def acquire(self, *given: Any, **named: Any) -> Any:
+        raise asyncio.CancelledError
+
+
+def test_a_store_that_cancels_itself_is_an_error_and_no_cancellation() -> None:
+    async def story() -> None:
+        with pytest.raises(CallgateError, match="something that it waited for was cancelled"):
+            await Gate(ScriptedModel(["Done."]), store=CancelledStore()).run("Go.")
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.filterwarnings("ignore:approve failed")
+def test_an_approval_that_raises_generator_exit_is_a_no(is_async: bool) -> None:
+    async def later(*question: Any) -> str:
+        raise GeneratorExit
+
+    def at_once(*question: Any) -> str:
+        raise GeneratorExit
+
+    model = ScriptedModel([call("save", name="a"), text("Done.")])
+    reply = run(Gate(model, [save], policy=ASK, approve=later if is_async else at_once).run("Go."))
+    assert ([record.state for record in reply.calls], reply.text) == (["denied"], "Done.")
+
+
+def test_answers_that_are_not_by_call_id_are_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="answers= must be a dict"):
+        run(Gate(ScriptedModel(["Done."])).run(session="s", answers=cast("Any", ["call_1"])))

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
 from callgate.content.metadata import MetadataCollector, made_media, metadata_of, server_step, server_steps_of
-from callgate.content.normalize import UNREADABLE, spelled_content
+from callgate.content.normalize import UNREADABLE, single_parts, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
     INTERACTION,
@@ -252,6 +252,8 @@ class Collector:
     def _take(self, part: Part) -> list[Event]:
         if is_sound_text(part):
             return self._take_text(part) if part["text"] else []  # An empty delta must not keep its neighbours apart.
+        if len(singles := single_parts(part)) > 1:
+            return [event for single in singles for event in self._take(single)]
         clean = clean_part(part)
         part = clean.part
         if is_response(part):

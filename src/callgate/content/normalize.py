@@ -11,7 +11,7 @@ from operator import is_not
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.content.read import OBJECT, call_of, is_call, is_plain_text, is_response, response_of
+from callgate.content.read import OBJECT, call_of, is_call, is_plain_text, is_response, is_signed, response_of
 from callgate.errors import JsonError
 from callgate.types import JsonObject, Part
 
@@ -23,6 +23,7 @@ __all__ = [
     "is_whole",
     "is_wire_id",
     "sendable_part",
+    "single_parts",
     "spelled_content",
     "spelled_part",
     "with_sound_fields",
@@ -89,8 +90,31 @@ _SPELLED = {
     "media_resolution": "mediaResolution", "part_metadata": "partMetadata", "mime_type": "mimeType", "file_uri": "fileUri",
     "display_name": "displayName", "will_continue": "willContinue", "partial_args": "partialArgs", "tool_type": "toolType",
 }  # fmt: skip
+_DATA = frozenset({
+    "text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "codeExecutionResult",
+    "toolCall", "toolResponse",
+})  # fmt: skip
+"""Fields of which a part may have one."""
 # Named members of these are fields; the arguments and results inside are data, and never touched.
 _HOLDERS = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "toolCall", "toolResponse"})
+
+
+def single_parts(part: Part) -> list[Part]:
+    """Split a part with several kinds of data, of which the wire allows one: a part for each, in the order of the fields.
+
+    Signatures and other fields stay with the call, or else with the first; `thought` with the text too.
+    """
+    data = [key for key, value in part.items() if value is not None and _SPELLED.get(key, key) in _DATA]
+    if len(data) < 2:
+        return [part]
+    calls = [key for key in data if _SPELLED.get(key, key) == "functionCall"]
+    keeper = (calls or data)[0]
+    others = {key: value for key, value in part.items() if key not in data and key != "thought"}
+    thought = {"thought": part["thought"]} if "thought" in part else {}
+    return [
+        {key: part[key], **(others if key == keeper else {}), **(thought if key == "text" or "text" not in data else {})}
+        for key in data
+    ]
 
 
 def is_whole(part: Mapping[str, Any]) -> bool:
@@ -128,7 +152,9 @@ def with_sound_fields(part: Part) -> Part:
     if not wrong:
         return part
     kept = {key: value for key, value in part.items() if key not in wrong}
-    return {**kept, **{key: {} for key in wrong if key in ("functionCall", "functionResponse")}}
+    sound: Part = {**kept, **{key: {} for key in wrong if key in ("functionCall", "functionResponse")}}
+    # A signature needs something that it stands on.
+    return {"text": "", **sound} if is_signed(sound) and not _DATA & sound.keys() else sound
 
 
 _KINDS: dict[str, type[Any]] = {"text": str, "thought": bool, "thoughtSignature": str} | dict.fromkeys(

@@ -9,7 +9,7 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import answer_part, text_part
 from callgate.content.json_safe import json_safe
-from callgate.content.normalize import is_whole, sendable_part, spelled_content
+from callgate.content.normalize import is_whole, sendable_part, single_parts, spelled_content
 from callgate.content.prompt import user_content
 from callgate.content.read import (
     call_parts,
@@ -181,12 +181,18 @@ def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> lis
     listed: list[Any] = [*cast("list[Any]", given)] if isinstance(given, (list, tuple)) else [given] if given else []
     if not isinstance(given, list) and listed:
         notes.append(f"contents[{index}]: its parts were not a list")
+    listed = [single for part in listed for single in _singles(part)]
     kept = [(part, fit) for part in listed if (fit := _fit(part)) is not None]
     if len(kept) != len(listed):
         notes.append(f"contents[{index}]: {len(listed) - len(kept)} part(s) that say nothing were left out")
     if changed := sum(fit is not part for part, fit in kept):
         notes.append(f"contents[{index}]: {changed} part(s) were brought into a form that can be sent")
     return [fit for _, fit in kept]
+
+
+def _singles(part: Any) -> list[Any]:
+    """Split a part with several kinds of data; what is no part at all stays as it is, to be left out."""
+    return single_parts(cast("Part", part)) if isinstance(part, dict) and is_whole(cast("Part", part)) else [part]
 
 
 def _fit(part: Any) -> Part | None:

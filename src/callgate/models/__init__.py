@@ -6,10 +6,12 @@ Nothing here knows of tools being run, of permission or of history rules.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from callgate.errors import ConnectionLostError
 from callgate.events import CallArgsDelta, Notice
 from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
 from callgate.types import JsonObject
@@ -103,18 +105,29 @@ class answering:
     ```
     """
 
-    __slots__ = ("_items",)
+    __slots__ = ("_items", "_name")
 
     def __init__(self, model: Model, request: ModelRequest) -> None:
+        self._name = model.name
         self._items = model.generate(request)
 
     async def __aenter__(self) -> AsyncIterator[Item]:
         return self._items
 
-    async def __aexit__(self, *exc: object) -> None:
-        close = getattr(self._items, "aclose", None)
-        if close is not None:
-            await close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await close_items(self._items)
+        if isinstance(error, asyncio.CancelledError) and not _is_cancelled():
+            # It would pass for a cancellation of the caller, and end tasks without a word.
+            raise ConnectionLostError(_GAVE_UP.format(self._name), retryable=True) from error
+
+
+_GAVE_UP = "model {!r} gave the request up: something that it waited for was cancelled"
+
+
+def _is_cancelled() -> bool:
+    """True if the current task is asked to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def close_items(items: AsyncIterator[Item]) -> None:

@@ -82,7 +82,8 @@ def events_in_sync(portal: BlockingPortal, events: AsyncGenerator[Event, None]) 
         while (event := portal.run(_following(events))) is not None:
             yield event
     finally:
-        portal.run(_closed(events))
+        if portal.is_open:  # Otherwise the run ended with its event loop, or belongs to the parent of this process.
+            portal.run(_closed(events))
 
 
 async def _following(events: AsyncGenerator[Event, None]) -> Event | None:

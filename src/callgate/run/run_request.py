@@ -65,6 +65,8 @@ def new_request(
         UsageError: the prompt, the history or the output is unusable, or two of them exclude each other.
     """
     contents = None if history is None else usable_history(history)
+    if answers is not None and not isinstance(answers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError("answers= must be a dict: the id of a call that waits -> 'yes', 'no', 'always' or an edited call")
     if answers and prompt is not None:
         raise UsageError(
             "answers= resumes a paused run, and a prompt starts another one: pass the answers first, with prompt=None"

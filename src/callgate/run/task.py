@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from callgate.calls.tasks import outlast
+from callgate.errors import CallgateError
 
 __all__ = ["RunTask"]
 
@@ -38,6 +39,9 @@ class RunTask(Generic[T]):
         interruption = await outlast(self._task, self._cancel)
         try:
             if interruption is None:
+                if self._task.cancelled() and not self._task.cancelling():
+                    # It would pass for a cancellation of the caller, and end tasks without a word.
+                    raise CallgateError("the run ended because something that it waited for was cancelled")
                 return self._task.result()
             self._look()
             raise interruption
