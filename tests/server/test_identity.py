@@ -105,9 +105,18 @@ EXAMPLES = {
 
 
 def operations(site: Site) -> list[tuple[str, str]]:
-    routes = [route for route in create_app(site.service).routes if isinstance(route, TableRoute)]
-    found = [(operation.method, route.path) for route in routes for operation in route.operations]
-    return [(method, re.sub(r"{(model)(:path)?}", "callgate", path)) for method, path in found] + [("POST", "/mcp")]
+    """Every operation of the application: a route that is neither in a table nor named here fails the tests."""
+    routes = create_app(site.service).routes
+    found = [
+        (operation.method, route.path) for route in routes if isinstance(route, TableRoute) for operation in route.operations
+    ]
+    assert {getattr(route, "path", route) for route in routes if not isinstance(route, TableRoute)} == {
+        "/",
+        "/static/{name}",
+        "/mcp",
+    }
+    found += [(method, "/mcp") for method in ("POST", "GET", "DELETE")]
+    return [(method, re.sub(r"{(model)(:path)?}", "callgate", path)) for method, path in found]
 
 
 def test_no_route_but_the_public_ones_answers_strangers_and_expired_tokens(serve) -> None:

@@ -89,3 +89,17 @@ def test_the_last_facts_of_sessions_are_known_by_kind(open_sql) -> None:
         assert await store.last_kinds(since_s=0.0, besides=["cancelled"]) == found
 
     asyncio.run(story())
+
+
+def test_the_last_facts_of_many_sessions_are_looked_at_some_at_a_time(open_sql, monkeypatch) -> None:
+    monkeypatch.setattr("callgate.store.sql.KINDS_PAGE", 2)
+
+    async def story() -> None:
+        store = open_sql()
+        for number in range(5):
+            await begin(store, f"s{number}")
+        found = [(info.id, kind) for info, kind in await store.last_kinds(since_s=0.0)]
+        assert sorted(found) == [(f"s{number}", "run_started") for number in range(5)]
+        assert await store.last_kinds(since_s=0.0, besides=["run_started"]) == []
+
+    asyncio.run(story())

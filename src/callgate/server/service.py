@@ -164,7 +164,7 @@ class Service:
         """Principal -> its requests that are passed on to a model just now."""
         self._noting: set[asyncio.Future[None]] = set()
         """Writes of usage that are on their way to the store."""
-        self._warming: asyncio.Task[None] | None = None
+        self._warming: list[asyncio.Task[None]] = []
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
         """Context managers that are entered when the service starts and left when it ends."""
@@ -187,8 +187,8 @@ class Service:
         await self._opened.enter_async_context(self.sweeper.running())
         for other in self.beside:
             await self._opened.enter_async_context(other())
-        # A slow tool server delays runs, not the start of the service.
-        self._warming = asyncio.create_task(self.gate.start_tools())
+        # A slow tool server delays runs, and a large store the first list of approvals, not the start of the service.
+        self._warming = [asyncio.create_task(work) for work in (self.gate.start_tools(), self.waiting_sessions.warm())]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -196,9 +196,10 @@ class Service:
         await self.remote_answers.stop()
         if self._noting:
             await asyncio.wait(self._noting)
-        if self._warming is not None:
-            self._warming.cancel()
-            await asyncio.wait({self._warming})
+        for task in self._warming:
+            task.cancel()
+        if self._warming:
+            await asyncio.wait(self._warming)
         for other in self._gates.values():
             await other.__aexit__(None, None, None)
         self._gates.clear()

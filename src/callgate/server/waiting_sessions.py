@@ -7,14 +7,17 @@ were written to since the last look; of other stores every session is looked at,
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from typing import Protocol, TypeGuard
 
-from callgate.errors import NewerSessionError
+from callgate.errors import NewerSessionError, StoreError
 from callgate.machine import codec, facts
 from callgate.store import SessionInfo, Store
 
 __all__ = ["WaitingSessions"]
+
+logger = logging.getLogger("callgate.server")
 
 OVERLAP_S = 60.0
 """A transaction may become visible so much later than the time in it."""
@@ -44,6 +47,14 @@ class WaitingSessions:
         self._not_waiting: dict[str, int] = {}
         """Sessions of other stores in which no call waits, with how many facts they had when that was seen."""
         self._lock = asyncio.Lock()
+
+    async def warm(self) -> None:
+        """Look for the first time, which is at all sessions, before somebody waits for it; only where a store is shared."""
+        if _has_kinds(self._store):
+            try:
+                await self.look()
+            except StoreError as error:
+                logger.warning("sessions in which a call waits cannot be looked for yet: %s", error)
 
     async def look(self) -> list[SessionInfo]:
         """Return the sessions as they are now, the one that was written to last first.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from callgate.errors import NewerSessionError, SessionBusyError, SessionLostError, StoreError, UsageError
@@ -34,6 +35,8 @@ _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
 _OWN = "SELECT 1 FROM callgate_principals WHERE session = id AND principal = ?"
 KIND_BYTES = 64
 """Enough of a fact to see its kind."""
+KINDS_PAGE = 200
+"""Sessions whose last facts are looked at in one transaction."""
 RELEASE_S = 2.0
 """How long the release of a session is waited for."""
 REPLICA_S = 2.0
@@ -265,20 +268,12 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
         starts = [codec.line_start(kind) for kind in besides]
-        others = "".join(f" AND substr(body, 1, {len(start)}) <> ?" for start in starts)
-        last = "FROM callgate_facts JOIN callgate_sessions ON session = id AND position = facts - 1 WHERE updated_s >= ?"
-        chosen = f" AND id IN (SELECT session {last}{others})" if starts else ""
-
-        def work(tx: Transaction) -> list[tuple[SessionInfo, str]]:
-            rows = tx.rows(f"SELECT session, substr(body, 1, {KIND_BYTES}) {last}{others}", since_s, *starts)
-            if starts and not rows:
-                return []
-            kinds = {without_surrogates(session): codec.kind_of(line_of(start)) for session, start in rows}
-            condition = f"WHERE facts > 0 AND updated_s >= ?{chosen} ORDER BY updated_s DESC, id DESC"
-            infos = _infos(tx, condition, since_s, *((since_s, *starts) if starts else ()))
-            return [(info, kinds.get(info.id, "")) for info in infos]
-
-        return await self._database.do(work, reads=True)
+        found: list[tuple[SessionInfo, str]] = []
+        place: tuple[float, str] | None = (since_s, "")
+        while place is not None:  # A transaction for some of them at a time, so that others need not wait for all.
+            some, place = await self._database.do(partial(_last_kinds, place=place, besides=starts), reads=True)
+            found += some
+        return found
 
     async def session_info(self, session: str) -> SessionInfo | None:
         """One session; None if there is none.
@@ -441,6 +436,23 @@ def _infos(tx: Transaction, condition: str, *values: Any) -> list[SessionInfo]:
             f"SELECT {columns} FROM callgate_sessions {condition}", *values
         )
     ]
+
+
+def _last_kinds(
+    tx: Transaction, *, place: tuple[float, str], besides: Sequence[bytes]
+) -> tuple[list[tuple[SessionInfo, str]], tuple[float, str] | None]:
+    """Return the next sessions after a place with the kinds of their last facts, and the place after them; None: no more."""
+    after = "(updated_s, id) > (?, ?)"
+    sql = f"SELECT updated_s, id FROM callgate_sessions WHERE {after} ORDER BY updated_s, id LIMIT 1 OFFSET ?"
+    ends = tx.rows(sql, *place, KINDS_PAGE - 1)
+    values = (*place, *(ends[0] if ends else ()))
+    some = after + (" AND (updated_s, id) <= (?, ?)" if ends else "")
+    others = "".join(f" AND substr(body, 1, {len(start)}) <> ?" for start in besides)
+    last = f"FROM callgate_facts JOIN callgate_sessions ON session = id AND position = facts - 1 WHERE {some}{others}"
+    rows = tx.rows(f"SELECT session, substr(body, 1, {KIND_BYTES}) {last}", *values, *besides)
+    kinds = {without_surrogates(session): codec.kind_of(line_of(start)) for session, start in rows}
+    infos = _infos(tx, f"WHERE facts > 0 AND {some}", *values) if rows else []
+    return [(info, kinds[info.id]) for info in infos if info.id in kinds], ends[0] if ends else None
 
 
 def _fact_rows(tx: Transaction, session: str, start: int) -> list[tuple[Any, ...]]:
