@@ -9,7 +9,7 @@ import pytest
 
 from callgate import Gate, Policy
 from callgate.server import Service, ServiceOptions
-from callgate.testing import answer, call, thought
+from callgate.testing import answer, call, text, thought
 
 from .conftest import Site, Stage, add, poke, serving
 
@@ -43,17 +43,22 @@ def test_the_services_tools_are_run_behind_the_gate_and_the_answer_comes_back(cl
     assert client.interactions.get(got.id).output_text == "It is 3."
 
 
-def test_a_conversation_goes_on_by_the_previous_id_and_only_from_its_newest(client: Any) -> None:
-    model = STAGE.plays(answer("Hello, Ada."), answer("Ada."))
+def test_a_conversation_goes_on_by_any_previous_id_and_each_stays_as_it_was(client: Any) -> None:
+    model = STAGE.plays(answer("Hello, Ada."), answer("Ada."), answer("Still Ada."))
     first = client.interactions.create(model="callgate", input="I am Ada.")
     second = client.interactions.create(model="callgate", input="Who am I?", previous_interaction_id=first.id)
     assert (second.output_text, len(model.requests[-1].contents)) == ("Ada.", 3)
     assert second.id != first.id
-    with pytest.raises(Exception, match="only the newest"):
-        client.interactions.create(model="callgate", input="And?", previous_interaction_id=first.id)
+    other = client.interactions.create(model="callgate", input="And?", previous_interaction_id=first.id)
+    assert (other.output_text, len(model.requests[-1].contents)) == ("Still Ada.", 3)
+    assert [client.interactions.get(one.id).output_text for one in (first, second, other)] == [
+        "Hello, Ada.", "Ada.", "Still Ada.",
+    ]  # fmt: skip
     client.interactions.delete(second.id)
-    with pytest.raises(Exception, match=r"no session|not found"):
-        client.interactions.get(second.id)
+    assert client.interactions.get(other.id).output_text == "Still Ada."
+    for again in (client.interactions.get, client.interactions.delete):
+        with pytest.raises(Exception, match=r"Interaction 'v1_.*' not found"):
+            again(second.id)
 
 
 def test_an_answer_is_streamed_in_events(client: Any) -> None:
@@ -82,6 +87,95 @@ def test_calls_of_the_requests_own_tools_come_back_as_steps(client: Any) -> None
     ]
     second = client.interactions.create(model="callgate", input=steps, tools=[WEATHER], store=False)
     assert (second.status, second.output_text) == ("completed", "Cold.")
+
+
+def test_a_stored_interaction_with_own_tools_is_continued_by_its_id(client: Any) -> None:
+    model = STAGE.plays(call("get_weather", city="Oslo"), answer("Cold."), answer("Warm."), answer("Oslo's."))
+    first = client.interactions.create(model="callgate", input="Oslo?", tools=[WEATHER])
+    made = first.steps[-1]
+
+    def result(text: str) -> Any:
+        step = {"type": "function_result", "call_id": made.id, "name": made.name, "result": text}
+        return client.interactions.create(
+            model="callgate", input=[step], tools=[WEATHER], previous_interaction_id=first.id
+        )  # fmt: skip
+
+    second, other = result("-4"), result("30")
+    assert (second.output_text, other.output_text) == ("Cold.", "Warm.")
+    assert [content["role"] for content in model.requests[-1].contents] == ["user", "model", "user"]
+    kept = client.interactions.get(first.id, include_input=True)
+    assert ([step.type for step in kept.steps], kept.status) == (["user_input", "function_call"], "requires_action")
+    assert (kept.steps[1].id, kept.steps[1].arguments) == (made.id, {"city": "Oslo"})
+    # The conversation goes on with the tools of the service.
+    last = client.interactions.create(model="callgate", input="Whose weather?", previous_interaction_id=second.id)
+    assert (last.output_text, len(model.requests[-1].contents)) == ("Oslo's.", 5)
+    client.interactions.delete(first.id)
+    assert client.interactions.get(second.id).output_text == "Cold."
+
+
+def test_background_with_own_tools_is_refused_with_the_reason(client: Any) -> None:
+    with pytest.raises(Exception, match="run by you"):
+        client.interactions.create(model="callgate", input="Oslo?", tools=[WEATHER], background=True)
+
+
+def test_a_stream_is_resumed_after_each_of_its_events(client: Any) -> None:
+    STAGE.plays([thought("Hm. "), text("Let me see."), call("add", a=1, b=2)], answer("It is ", "3."))
+    events = list(client.interactions.create(model="callgate", input="1 + 2?", stream=True))
+    id, ids = events[0].interaction.id, [event.event_id for event in events]
+    assert len({*ids}) == len(ids)
+    for place, event_id in enumerate(ids):
+        rest = list(client.interactions.get(id, stream=True, last_event_id=event_id))
+        assert said_in([*events[: place + 1], *rest]) == said_in(events)
+    with pytest.raises(Exception, match="there is no event 'nonsense'"):
+        list(client.interactions.get(id, stream=True, last_event_id="nonsense"))
+
+
+def said_in(events: list[Any]) -> list[str]:
+    """The text of each step."""
+    texts: dict[int, str] = {}
+    for event in events:
+        if event.event_type == "step.delta":
+            delta = event.delta.content if event.delta.type == "thought_summary" else event.delta
+            texts[event.index] = texts.get(event.index, "") + delta.text
+    assert [event.event_type for event in events].count("interaction.completed") == 1
+    return [texts[index] for index in sorted(texts)]
+
+
+def test_an_interaction_in_progress_is_followed_and_its_input_can_be_seen(client: Any) -> None:
+    STAGE.plays(answer("Found."))
+    begun = client.interactions.create(model="callgate", input="Search.", background=True)
+    events = list(client.interactions.get(begun.id, stream=True))
+    assert said_in(events) == ["Found."]
+    whole = client.interactions.get(begun.id, include_input=True)
+    assert [step.type for step in whole.steps] == ["user_input", "model_output"]
+    assert whole.steps[0].content[0].text == "Search."
+
+
+def test_passages_with_sources_are_annotated(client: Any) -> None:
+    said = "Ærø is an island."
+    grounding = {
+        "groundingChunks": [{"web": {"uri": "https://example.org/a", "title": "An island"}}],
+        "groundingSupports": [
+            {"segment": {"startIndex": 0, "endIndex": len("Ærø".encode()), "text": "Ærø"}, "groundingChunkIndices": [0]}
+        ],
+    }
+    made = {"candidates": [{
+        "content": {"role": "model", "parts": [{"text": said}]}, "finishReason": "STOP", "groundingMetadata": grounding,
+    }]}  # fmt: skip
+    STAGE.plays(made, made)
+    expected = {
+        "type": "url_citation",
+        "url": "https://example.org/a",
+        "title": "An island",
+        "start_index": 0,
+        "end_index": 5,
+    }
+    got = client.interactions.create(model="callgate", input="Ærø?")
+    for whole in (got, client.interactions.get(got.id)):
+        assert [note.model_dump(exclude_none=True) for note in whole.steps[-1].content[0].annotations] == [expected]
+    events = list(client.interactions.create(model="callgate", input="Ærø?", stream=True))
+    deltas = [event.delta for event in events if event.event_type == "step.delta"]
+    assert [note.model_dump(exclude_none=True) for note in deltas[-1].annotations] == [expected]
 
 
 def test_a_call_that_needs_approval_is_said_so_and_not_run(client: Any) -> None:

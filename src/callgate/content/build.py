@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from callgate.content.read import (
@@ -12,6 +12,7 @@ from callgate.content.read import (
     SKIP_SIGNATURE,
     call_of,
     candidate_of,
+    content_of,
     has_data,
     is_call,
     is_signed,
@@ -37,6 +38,7 @@ __all__ = [
     "thought_part",
     "unsigned",
     "with_args",
+    "with_call_ids",
     "with_fields",
     "with_names",
     "with_parts",
@@ -191,6 +193,20 @@ def with_parts(response: Mapping[str, Any], parts: Iterable[Part]) -> JsonObject
     given: Any = candidate.get("content")
     content = {**(cast("JsonObject", given) if isinstance(given, dict) else {"role": "model"}), "parts": list(parts)}
     return {**response, "candidates": [{**candidate, "content": content}]}
+
+
+def with_call_ids(response: JsonObject, new_id: Callable[[], str]) -> JsonObject:
+    """A response chunk in which every call has an id, whatever the model sends."""
+    parts = parts_of(content_of(response))
+    if all(not is_call(part) or call_of(part).get("id") for part in parts):
+        return response
+    return with_parts(response, [_with_call_id(part, new_id) for part in parts])
+
+
+def _with_call_id(part: Part, new_id: Callable[[], str]) -> Part:
+    if not is_call(part) or call_of(part).get("id"):
+        return part
+    return {**part, "functionCall": {"id": new_id(), **call_of(part)}}
 
 
 def with_args(part: Part, args: JsonObject) -> Part:

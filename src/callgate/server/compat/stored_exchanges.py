@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from callgate import sessions as whole_sessions
-from callgate.content.build import say
+from callgate.content.build import say, text_part
 from callgate.content.metadata import server_steps_of, step_part
-from callgate.content.read import content_of, interaction_of, is_call, parts_of
+from callgate.content.read import content_of, interaction_of, is_call, is_sound_text, is_thought, parts_of
 from callgate.errors import SessionChangedError
 from callgate.history.repair import repaired, starts_exchange
-from callgate.machine.facts import Fact, HistoryGiven
+from callgate.machine.facts import Fact, HistoryGiven, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.server.compat.prompts import whole
 from callgate.server.errors import HttpError
@@ -106,17 +106,29 @@ class StoredExchange:
     finish_reason: str = ""
     usage: Usage | None = None
     at_s: float = 0
+    metadata: Sequence[JsonObject] = ()
+    """The metadata of its answers as received: sources, citations, ratings."""
     approvals: Sequence[CallRecord] = ()
     """The calls that wait for an approval."""
 
     def parts(self, *, calls: bool) -> list[Part]:
-        """The parts that the model said; with `calls` also its calls, which are not the client's if the service ran them."""
+        """The parts that the model said; with `calls` also its calls, which are not the client's if the service ran them.
+
+        A blank line is between the texts of two turns, as in what a client saw while they came.
+        """
         said: list[Part] = []
+        has_text = False
         for content in self.contents:
-            if content.get("role") == "model":
-                # What ran at Google, by its Interactions API, is beside the parts.
-                said += map(step_part, server_steps_of(content)) if interaction_of(content) is not None else ()
-                said += [part for part in parts_of(content) if calls or not is_call(part)]
+            if content.get("role") != "model":
+                continue
+            # What ran at Google, by its Interactions API, is beside the parts.
+            said += map(step_part, server_steps_of(content)) if interaction_of(content) is not None else ()
+            is_next = has_text
+            for part in parts_of(content):
+                if is_sound_text(part) and not is_thought(part):
+                    said += [text_part("\n\n")] if is_next else []
+                    has_text, is_next = True, False
+                said += [part] if calls or not is_call(part) else []
         return said
 
     def chunk(self, *, calls: bool) -> JsonObject:
@@ -154,12 +166,15 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
     reply = whole_sessions.state_from_facts(place.session, facts).reply
     is_newest = place.number == len(exchanges) and not isinstance(facts[-1], HistoryGiven)
     end = None if place.number == len(exchanges) else exchanges[place.number].kept
+    until = None if place.number == len(exchanges) else exchanges[place.number].position
+    answers = [fact for fact in facts[exchange.position : until] if isinstance(fact, ModelAnswered)]
     return StoredExchange(
         before=reply.contents[: exchange.kept + 1],
         contents=reply.contents[exchange.kept + 1 : end],
         is_newest=is_newest,
         finish_reason=exchange.finish_reason or "",
         usage=exchange.usage,
+        metadata=[reported for fact in answers for reported in fact.metadata or ()],
         at_s=_time_of(facts[exchange.position]),
         approvals=reply.approvals if is_newest else (),
     )
