@@ -160,4 +160,4 @@ def test_what_is_sent_is_no_part_of_the_definition() -> None:
 
 def test_a_plain_schema_takes_the_short_way() -> None:
     node = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 1}}, "required": ["x"]}
-    assert compiling._directly(Source(node), "parameters", "vertex", None) is not None
+    assert compiling._directly(node, compiling._Judged(node, None), "parameters", "vertex") is not None

@@ -46,12 +46,14 @@ _ID = ("toolUseId", "tool_use_id")
 _SCHEMA = ("inputSchema", "input_schema")
 _USER = ("userInputMessage", "user_input_message", "UserInputMessage")
 _ASSISTANT = ("assistantResponseMessage", "assistant_response_message", "AssistantResponseMessage")
+_TALK = frozenset({*_USER, *_ASSISTANT, "conversationState"})
+_PIECES = frozenset({*_TOOL, *_USE, *_RESULT, *_ID})
 _IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
     """Return the kinds that an object may be."""
-    if any(key in obj for key in (*_USER, *_ASSISTANT, "conversationState")) or {*obj} >= {"user", "assistant"}:
+    if not _TALK.isdisjoint(obj) or ("user" in obj and "assistant" in obj):
         return frozenset({"history"})
     if isinstance(obj.get("history"), list):
         return frozenset({"history"})
@@ -62,7 +64,8 @@ def detect_pieces(obj: JsonObject) -> frozenset[Kind]:
     """Return the kinds that an object may be, conversations excepted; the same for all of Amazon's variants."""
     if "type" in obj:
         return frozenset()
-    if any(isinstance(obj.get(key), dict) for key in _TOOL):
+    is_marked = not _PIECES.isdisjoint(obj)
+    if is_marked and any(isinstance(obj.get(key), dict) for key in _TOOL):
         return frozenset({"tool"})
     if isinstance(obj.get("name"), str) and "title" not in obj and "annotations" not in obj:
         schema = obj.get("inputSchema")
@@ -70,6 +73,8 @@ def detect_pieces(obj: JsonObject) -> frozenset[Kind]:
             isinstance(schema, dict) and [*cast("JsonObject", schema)] == ["json"]
         ):
             return frozenset({"tool"})
+    if not is_marked:
+        return frozenset()
     if any(isinstance(obj.get(key), dict) for key in _USE):
         return frozenset({"call"})
     if any(isinstance(obj.get(key), dict) for key in _RESULT):

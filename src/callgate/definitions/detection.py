@@ -22,6 +22,7 @@ from callgate.types import JsonObject, Loss, ToolDefinition
 __all__ = ["Read", "definition_from", "definitions_from", "read"]
 
 _KNOWN = KnownTools()
+_NONE: frozenset[Kind] = frozenset()
 _NOUNS: Mapping[Kind, str] = {"tool": "tools", "call": "calls", "result": "results", "history": "histories"}
 
 
@@ -174,6 +175,11 @@ def _is_listing(value: Any, kind: Kind) -> bool:
 
 def _kinds(value: Any, fmt: Format) -> frozenset[Kind]:
     """Return the kinds that a value may be in a format. A list is what all its items are."""
+    if isinstance(value, dict):
+        if fmt.name == "function":
+            return _NONE
+        fields = cast("JsonObject", value)
+        return fmt.detect(fields) or (_kinds(fields["tools"], fmt) & {"tool"} if _is_listing(fields, "tool") else _NONE)
     if isinstance(value, (ToolDefinition, FunctionTool)) or callable(value):
         return frozenset({"tool"} if fmt.name == "function" else ())
     if isinstance(value, list):
@@ -182,12 +188,7 @@ def _kinds(value: Any, fmt: Format) -> frozenset[Kind]:
         return frozenset(
             kind for kind in KINDS if found and len(found) == len(items) and all(kind in kinds for kinds in found)
         )
-    if not isinstance(value, dict) or fmt.name == "function":
-        return frozenset()
-    detected = fmt.detect(value)
-    if not detected and _is_listing(value, "tool"):
-        return _kinds(value["tools"], fmt) & {"tool"}
-    return detected
+    return _NONE
 
 
 def _fitting(value: Any, kind: Kind | None) -> list[tuple[Format, Kind]]:

@@ -52,21 +52,25 @@ _INLINE = ("inlineData", "inline_data")
 _FILE = ("fileData", "file_data")
 _SIGNATURE = ("thoughtSignature", "thought_signature")
 _BUILT_IN = frozenset(BUILT_IN) | {re.sub("([A-Z])", r"_\1", name).lower() for name in BUILT_IN}
+_TALK = ("parts", "contents", "candidates")
+_MARKS = frozenset({*_DECLARATIONS, *_TALK, *_CALL, *_RESPONSE})
+"""Fields that tell by themselves what an object is."""
 _SCHEMES = ("http", "https", "gs")
 _RESULT_MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
     """Return the kinds that an object may be."""
-    if any(isinstance(obj.get(key), list) for key in _DECLARATIONS) or (obj and {*obj} <= _BUILT_IN):
+    is_marked = not _MARKS.isdisjoint(obj)
+    if (is_marked and any(isinstance(obj.get(key), list) for key in _DECLARATIONS)) or (obj and _BUILT_IN.issuperset(obj)):
         return frozenset({"tool"})
-    if any(isinstance(obj.get(key), list) for key in ("parts", "contents", "candidates")):
+    if is_marked and any(isinstance(obj.get(key), list) for key in _TALK):
         return frozenset({"history"})
     if "role" in obj or "type" in obj:
         return frozenset()
-    if any(isinstance(obj.get(key), dict) for key in _CALL):
+    if is_marked and any(isinstance(obj.get(key), dict) for key in _CALL):
         return frozenset({"call"})
-    if any(isinstance(obj.get(key), dict) for key in _RESPONSE):
+    if is_marked and any(isinstance(obj.get(key), dict) for key in _RESPONSE):
         return frozenset({"result"})
     if not isinstance(obj.get("name"), str):
         return frozenset()
@@ -74,7 +78,7 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
         return frozenset({"result"})
     if "args" in obj and {*obj} <= {"id", "name", "args"}:
         return frozenset({"call"})
-    described = {*obj} <= _FIELDS and len(obj) > 1 and isinstance(obj.get("parameters", {}), dict)
+    described = _FIELDS.issuperset(obj) and len(obj) > 1 and isinstance(obj.get("parameters", {}), dict)
     return frozenset({"tool"} if described else ())
 
 

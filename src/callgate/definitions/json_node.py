@@ -64,17 +64,18 @@ class _NotPlainError(Exception):
 def _copied(value: Any, depth_left: int) -> Any:
     """A copy of a value that is plain JSON already, as nearly all are; their places need not be known."""
     kind = cast("type[Any]", type(value))
-    if kind is str:
-        if value.isascii() or strict_json.is_whole_text(value):
-            return value
-    elif kind in _ATOMS:
-        return value
-    elif kind is dict and depth_left > 0:
-        if all(type(key) is str and key.isascii() for key in value):
-            return {key: _copied(item, depth_left - 1) for key, item in value.items()}
-    elif kind is list and depth_left > 0:
-        return [_copied(item, depth_left - 1) for item in value]
-    elif kind is float and math.isfinite(value):
+    if kind is dict and depth_left > 0:
+        copied: JsonObject = {}
+        for key, item in cast("dict[Any, Any]", value).items():
+            if type(key) is not str or not key.isascii():
+                raise _NotPlainError
+            # Most are texts, which need no step of their own.
+            copied[key] = item if type(item) is str and item.isascii() else _copied(item, depth_left - 1)
+        return copied
+    if kind is list and depth_left > 0:
+        items = cast("list[Any]", value)
+        return [item if type(item) is str and item.isascii() else _copied(item, depth_left - 1) for item in items]
+    if kind in _ATOMS or (kind is float and math.isfinite(value)) or (kind is str and strict_json.is_whole_text(value)):
         return value
     raise _NotPlainError
 
@@ -146,7 +147,10 @@ class Node:
         """The first of these fields that is there and not null. All of them count as read."""
         self.used.update(keys)
         fields = self.object
-        return next((self.child(key) for key in keys if fields.get(key) is not None), None)
+        for key in keys:
+            if fields.get(key) is not None:
+                return self.child(key)
+        return None
 
     def need(self, *keys: str) -> Node:
         """Like `find`, for a field that must be there."""

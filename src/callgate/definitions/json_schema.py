@@ -15,12 +15,14 @@ from callgate.definitions.json_node import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
 TITLE = "JSON Schema"
-_OTHERS = ("input_schema", "inputSchema", "parameters", "function", "content", "role", "parts", "args", "arguments")
+_OTHERS = frozenset({
+    "input_schema", "inputSchema", "parameters", "function", "content", "role", "parts", "args", "arguments",
+})  # fmt: skip
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
     """Return the kinds that an object may be."""
-    if any(key in obj for key in _OTHERS) or not any(isinstance(obj.get(key), str) for key in ("name", "title")):
+    if not _OTHERS.isdisjoint(obj) or not any(isinstance(obj.get(key), str) for key in ("name", "title")):
         return frozenset()
     wrapped = isinstance(obj.get("name"), str) and isinstance(obj.get("schema"), dict)
     return frozenset({"tool"} if wrapped or "$schema" in obj or isinstance(obj.get("properties"), dict) else ())

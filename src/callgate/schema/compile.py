@@ -85,21 +85,59 @@ def compile_schema(
         raise UsageError(f"unknown schema field {field!r}: use 'parametersJsonSchema' or 'parameters'")
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
-    own, may_recur = sound_objects(schema), True
-    read: Mapping[str, Any] | bool = schema
-    if own is None:
-        validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool)
-        own, read = validator.objects, validator.source if isinstance(schema, Mapping) else schema
-        if validator.unchecked:
-            unchecked = [
-                Loss(pointer=one.pointer, keyword=one.keyword, reason=_UNREAD, instead="not checked", tool=tool)
+    judged = _Judged(schema, tool)
+    found = _directly(schema, judged, field, surface)
+    if found is None and judged.source.root.schema is not schema:
+        found = _directly(judged.source.root.schema, judged, field, surface)
+    if found is None:
+        found = _planned(judged, field, surface)
+    return replace(found, losses=[*found.losses, *judged.unchecked]) if judged.unchecked else found
+
+
+class _Judged:
+    """A schema, and whether it is usable at all, which is found out when somebody asks: plain ones are seen to be."""
+
+    def __init__(self, schema: Mapping[str, Any] | bool, tool: str | None) -> None:
+        self._schema = schema
+        self._source: Source | None = None
+        self.tool = tool
+        self.objects = 0
+        """The number of JSON objects in it, once `source` was asked for."""
+        self.unchecked: list[Loss] = []
+
+    @property
+    def source(self) -> Source:
+        """The usable schema, in which references may be corrected.
+
+        Raises:
+            ToolNotDeclarableError: the schema is not usable, or accepts no object.
+        """
+        if self._source is None:
+            self._source = self._judge(self._schema)
+        return self._source
+
+    def _judge(self, schema: Mapping[str, Any] | bool) -> Source:
+        own = sound_objects(schema)
+        if own is None:
+            validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, self.tool)
+            self.objects = validator.objects
+            self.unchecked = [
+                Loss(pointer=one.pointer, keyword=one.keyword, reason=_UNREAD, instead="not checked", tool=self.tool)
                 for one in validator.unchecked
             ]
-            compiled = _compiled_from(Source(read), own, field, surface, tool)
-            return replace(compiled, losses=[*compiled.losses, *unchecked])
-    elif may_recur := _may_recur(read):
-        require_bounded(cast("Mapping[str, Any]", read), tool)
-    return _compiled_from(Source(read), own, field, surface, tool, may_recur=may_recur)
+            schema = validator.source if isinstance(schema, Mapping) else schema
+        else:
+            self.objects = own
+            if not _may_recur(schema):
+                return Source(schema)
+            require_bounded(cast("Mapping[str, Any]", schema), self.tool)
+        source = Source(schema)
+        if is_endless(source):
+            raise ToolNotDeclarableError(
+                f"{_named(self.tool)}its input schema accepts no object, so it could never be called: an object must hold"
+                " one of its own kind, and so on without end"
+            )
+        return source
 
 
 def _may_recur(schema: Mapping[str, Any] | bool) -> bool:
@@ -110,17 +148,9 @@ def _may_recur(schema: Mapping[str, Any] | bool) -> bool:
     return bool(definitions) and b'"$ref"' in dump(definitions)
 
 
-def _compiled_from(
-    source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None, *, may_recur: bool = True
-) -> Compiled:
-    """Compile a usable schema of `own` objects."""
-    if may_recur and is_endless(source):
-        raise ToolNotDeclarableError(
-            f"{_named(tool)}its input schema accepts no object, so it could never be called: an object must hold one of its"
-            " own kind, and so on without end"
-        )
-    if (found := _directly(source, field, surface, tool)) is not None:
-        return found
+def _planned(judged: _Judged, field: SchemaField, surface: Surface) -> Compiled:
+    """Compile a usable schema by the first plan that makes it small enough."""
+    source, own, tool = judged.source, judged.objects, judged.tool
     for plan in _PLANS if own <= 2 * NODES_MAX else ():
         losses = Losses(tool)
         # A schema that is large by itself may grow in proportion.
@@ -172,15 +202,21 @@ def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) 
         return str(error).removeprefix(_named(definition.name))
 
 
-def _directly(source: Source, field: SchemaField, surface: Surface, tool: str | None) -> Compiled | None:
+def _directly(schema: Any, judged: _Judged, field: SchemaField, surface: Surface) -> Compiled | None:
     """Compile a plain schema; None for others."""
-    losses = Losses(tool)
-    lowering = Lowering(source, losses, plan=_PLANS[0], keeps_refs=field == "parametersJsonSchema")
+    losses = Losses(judged.tool)
+
+    def lowered() -> Lowering | None:
+        source = judged.source
+        if source.root.schema is not schema:
+            return None
+        return Lowering(source, losses, plan=_PLANS[0], keeps_refs=field == "parametersJsonSchema")
+
     if field == "parametersJsonSchema":
-        node = direct_json(lowering, losses)
+        node = direct_json(schema, losses, lowered)
         return _compiled_json(node, losses) if node is not None else None
     writer = MessageWriter(losses, surface)
-    node = direct_message(lowering, losses, writer)
+    node = direct_message(schema, losses, lowered, writer)
     return _compiled_message(node, writer, losses) if node is not None else None
 
 

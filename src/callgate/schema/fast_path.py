@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate.schema.limit_text import in_words, with_words
 from callgate.schema.lower import Lowering, TooLargeError
@@ -19,11 +19,13 @@ from callgate.schema.shape import Losses
 from callgate.schema.shared_refs import flatten
 from callgate.schema.wire_json import COUNT_MAX, UNDOCUMENTED, JsonWriter
 from callgate.schema.wire_message import FORMATS, NOT_A_FIELD, MessageWriter
+from callgate.strict_json import is_whole_text
 from callgate.types import JsonObject
 
 __all__ = ["direct_json", "direct_message"]
 
 _DEPTH_MAX = 32
+_NODES_MAX = 1_500
 _EXACT_MAX = 2**53
 _OF_TYPE: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
@@ -50,24 +52,34 @@ class _NotPlainError(Exception):
     """The whole schema has to take the slow path."""
 
 
-def direct_json(lowering: Lowering, losses: Losses) -> JsonObject | None:
+Lowered: TypeAlias = "Callable[[], Lowering | None]"
+"""The lowering of a schema whose other parts have been found to be usable; None if it is not this schema that is."""
+
+
+def direct_json(schema: Any, losses: Losses, lowered: Lowered) -> JsonObject | None:
     """The `parametersJsonSchema` of a plain schema; None for others."""
-    return _DirectJson(lowering, losses, JsonWriter({}, losses)).document()
+    return _DirectJson(schema, losses, JsonWriter({}, losses), lowered).document()
 
 
-def direct_message(lowering: Lowering, losses: Losses, writer: MessageWriter) -> JsonObject | None:
+def direct_message(schema: Any, losses: Losses, lowered: Lowered, writer: MessageWriter) -> JsonObject | None:
     """The `parameters` of a plain schema; None for others."""
-    return _DirectMessage(lowering, losses, writer).document()
+    return _DirectMessage(schema, losses, writer, lowered).document()
 
 
 class _Direct:
-    """The walk that both dialects share."""
+    """The walk that both dialects share.
+
+    It judges every keyword that it writes. Whether the rest of a schema is usable is asked when something is not plain.
+    """
 
     keywords: dict[str, frozenset[str]]
     undocumented: str
 
-    def __init__(self, lowering: Lowering, losses: Losses, writer: JsonWriter | MessageWriter) -> None:
-        self.lowering = lowering
+    def __init__(self, schema: Any, losses: Losses, writer: JsonWriter | MessageWriter, lowered: Lowered) -> None:
+        self._schema = schema
+        self._lowered = lowered
+        self._lowering: Lowering | None = None
+        self._nodes = 0
         self.losses = losses
         self.writer = writer
         self._inlined: tuple[str, ...] = ()
@@ -75,19 +87,39 @@ class _Direct:
             **dict.fromkeys(_OF_TYPE, self._scalar), "object": self._object, "array": self._array,
         }  # fmt: skip
 
+    @property
+    def lowering(self) -> Lowering:
+        """The lowering of the whole schema, for its parts that are not plain."""
+        if self._lowering is None:
+            self._lowering = self._lowered()
+            if self._lowering is None:
+                raise _NotPlainError
+            self._lowering.count(self._nodes)
+        return self._lowering
+
+    def _count(self) -> None:
+        if self._lowering is not None:
+            self._lowering.count()
+        elif (nodes := self._nodes + 1) <= _NODES_MAX:
+            self._nodes = nodes
+        else:
+            raise TooLargeError
+
     def document(self) -> JsonObject | None:
-        root: Any = self.lowering.source.root.schema
-        if type(root) is not dict:
+        if type(self._schema) is not dict:
             return None
-        whole = cast("JsonObject", root)
+        whole = cast("JsonObject", self._schema)
         if whole.get("type") != "object" or not _ROOT.issuperset(whole):
             return None
-        schema = {key: value for key, value in whole.items() if key in _OBJECT}
         try:
-            node = self._object(schema, "", 0)
+            if not _OBJECT.issuperset(whole):
+                _ = self.lowering  # Definitions are judged even where nothing leads to them.
+                whole = {key: value for key, value in whole.items() if key in _OBJECT}
+            node = self._object(whole, "", 0)
         except (_NotPlainError, TooLargeError):
             return None
-        self.lowering.report()
+        if self._lowering is not None:
+            self._lowering.report()
         return node
 
     def node(self, schema: Any, pointer: str, depth: int) -> JsonObject:
@@ -96,7 +128,7 @@ class _Direct:
             if type(kind) is str and kind in self._write:
                 found = self._write[kind](cast("JsonObject", schema), pointer, depth)
                 if found is not None:
-                    self.lowering.count()
+                    self._count()
                     return found
             elif kind is None:
                 found = self._aside(cast("JsonObject", schema), pointer, depth)
@@ -200,7 +232,7 @@ class _Direct:
         if not _OBJECT.issuperset(schema) or depth >= _DEPTH_MAX:
             return None
         properties = schema.get("properties", _NOTHING)
-        required = schema.get("required", ())
+        required = schema.get("required", _NO_NAMES)
         if type(properties) is not dict or not _are_names_of(required, cast("JsonObject", properties)):
             return None
         node: JsonObject = {"type": "object"}
@@ -213,6 +245,8 @@ class _Direct:
         if not self._additional(schema, node, pointer, depth):
             return None
         if properties:
+            if not all(map(_is_name, cast("dict[Any, Any]", properties))):
+                return None
             node["properties"] = {
                 name: self.node(inner, f"{pointer}/properties/{escaped(name)}", depth + 1)
                 for name, inner in cast("JsonObject", properties).items()
@@ -282,12 +316,21 @@ class _DirectMessage(_Direct):
 _NOTHING: JsonObject = {}
 
 
+_NO_NAMES: Any = ()
+
+
+def _is_name(name: Any) -> bool:
+    return type(name) is str and is_whole_text(name)
+
+
 def _is_text(value: Any, _: str) -> bool:
-    return type(value) is str and value != ""
+    return type(value) is str and value != "" and is_whole_text(value)
 
 
 def _is_default(value: Any, kind: str) -> bool:
-    return type(value) in _OF_TYPE[kind] and (type(value) is not float or math.isfinite(value))
+    if type(value) is str:
+        return kind == "string" and is_whole_text(value)
+    return type(value) in _OF_TYPE[kind] and (type(value) is bool or _is_bound(value, kind))
 
 
 def _is_bound(value: Any, _: str) -> bool:
@@ -302,11 +345,11 @@ def _are_values(value: Any, _: str) -> bool:
     if type(value) is not list or "" in value or not value:
         return False
     values = cast("list[Any]", value)
-    return all(type(item) is str for item in values) and len(set(values)) == len(values)
+    return all(map(_is_name, values)) and len(set(values)) == len(values)
 
 
 def _are_names_of(names: Any, properties: JsonObject) -> bool:
-    if names == ():
+    if names is _NO_NAMES:
         return True
     if type(names) is not list:
         return False

@@ -440,13 +440,13 @@ class Lowering:
             elif places:
                 shape.items = inner
 
-    def count(self) -> None:
-        """Count one more schema.
+    def count(self, more: int = 1) -> None:
+        """Count further schemas.
 
         Raises:
             TooLargeError: the limits of the plan are exceeded.
         """
-        self._nodes += 1
+        self._nodes += more
         if self._nodes > self.plan.nodes_max:
             raise TooLargeError
 
