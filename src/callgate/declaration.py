@@ -243,7 +243,24 @@ def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
 
 
 def digest(definition: ToolDefinition) -> str:
-    """A short hash of everything that a model or a person was told of the tool; changes whenever any of it does."""
+    """A short hash of everything that a model or a person was told of the tool, which differs whenever any of it does.
+
+    Made once for a definition, which is read-only: what is declared of it is made once too.
+    """
+    known = _DIGESTS.get(id(definition))
+    if known is None or known[0] is not definition:
+        if len(_DIGESTS) >= _DIGESTS_MAX:
+            _DIGESTS.clear()
+        known = _DIGESTS[id(definition)] = (definition, _digest(definition))
+    return known[1]
+
+
+_DIGESTS: dict[int, tuple[ToolDefinition, str]] = {}
+"""By the identity of the definition, which is kept so that no other can have it."""
+_DIGESTS_MAX = 4_096
+
+
+def _digest(definition: ToolDefinition) -> str:
     told: list[Any] = [definition.own_name, definition.title, definition.description, definition.input_schema]
     told += [definition.server, definition.kind, definition.read_only, definition.idempotent]
     return sys.intern(hashlib.sha256(strict_json.dump(told)).hexdigest()[:16])  # Many gates have the same tools.

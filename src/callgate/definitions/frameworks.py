@@ -7,6 +7,7 @@ these packages is imported. Running them happens elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.types import JsonObject, ToolDefinition
@@ -37,11 +38,14 @@ _MARKS: Mapping[Framework, str] = {
 
 def framework_of(value: object) -> Framework | None:
     """Return the framework of a tool object, if callgate supports it."""
-    for kind in type(value).__mro__:
-        make = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
-        if make is not None and hasattr(value, _MARKS[make]):
-            return make
-    return None
+    return next((name for name in _named_like(type(value)) if hasattr(value, _MARKS[name])), None)
+
+
+@lru_cache(maxsize=256)
+def _named_like(kind: type) -> tuple[Framework, ...]:
+    """The frameworks that have a class of this name, or of that of a base; nearly always none."""
+    known = (_CLASSES.get((base.__module__.partition(".")[0], base.__name__)) for base in kind.__mro__)
+    return tuple(name for name in known if name is not None)
 
 
 def definition_of(value: object) -> ToolDefinition | None:

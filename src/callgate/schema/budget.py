@@ -28,6 +28,7 @@ _NAMED_MAX = 5
 _MAPS = frozenset({"properties", "$defs"})
 _LISTS = frozenset({"enum", "anyOf", "prefixItems"})
 _BELOW = frozenset({"items", "additionalProperties"})
+_DEEPER = tuple(f'"{keyword}"'.encode() for keyword in sorted(_MAPS | _BELOW | {"anyOf", "prefixItems"}))
 
 _sizes: dict[int, tuple[JsonObject, SchemaSize]] = {}
 _SIZES_MAX = 4_096
@@ -38,10 +39,10 @@ class SchemaSize:
     """The measures of one schema."""
 
     bytes: int
-    depth: int
-    """Nesting depth."""
-    states: int
-    """Listed values, and branches of unions."""
+    depth: int = 0
+    """Nesting depth; 0 if the text is too short of brackets to be nested deeply."""
+    states: int = 0
+    """Listed values, and branches of unions; 0 if it is too short of commas to list many."""
 
 
 def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
@@ -70,7 +71,10 @@ def size_of(schema: JsonObject) -> SchemaSize:
     entry = _sizes.get(id(schema))
     if entry is not None and entry[0] is schema:
         return entry[1]
-    weight = SchemaSize(len(dump(schema)), *_depth_and_states(schema))
+    data = dump(schema)
+    # A level is below one of these keywords, and a comma is between two values: most schemas need no walk.
+    is_small = sum(map(data.count, _DEEPER)) < DEPTH_MAX and data.count(b",") < STATES_MAX
+    weight = SchemaSize(len(data)) if is_small else SchemaSize(len(data), *_depth_and_states(schema))
     if len(_sizes) >= _SIZES_MAX:
         _sizes.clear()
     _sizes[id(schema)] = (schema, weight)

@@ -82,7 +82,8 @@ class Executor:
         added: dict[str, Runnable] = {}
         tools = adapt_tools(tools, self.limits)
         live = [item for item in tools if is_live_toolset(item)]
-        for runnable in runnables_of([item for item in tools if not is_live_toolset(item)], self.limits):
+        others = tools if not live else [item for item in tools if not is_live_toolset(item)]
+        for runnable in runnables_of(others, self.limits):
             name = runnable.definition.name
             if name in added or name in self._own:
                 raise ToolNotDeclarableError(f"a tool named {name!r} is registered already: give one of them another name=")

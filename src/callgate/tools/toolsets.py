@@ -74,7 +74,7 @@ class LiveToolset(Toolset, Protocol):
 
 def is_runnable(item: object) -> TypeGuard[Runnable]:
     """True if the object is a `Runnable`."""
-    return all(hasattr(item, name) for name in ("definition", "problems", "run"))
+    return hasattr(item, "definition") and hasattr(item, "problems") and hasattr(item, "run")
 
 
 def is_toolset(item: object) -> TypeGuard[Toolset]:
