@@ -259,8 +259,8 @@ def is_exact(written: str) -> bool:
     return value == 0 or Decimal(repr(value)) == Decimal(written)
 
 
-def dump(value: Any) -> bytes:
-    """Encode the value as compact UTF-8 JSON.
+def dump(value: Any, *, is_finite: bool = False) -> bytes:
+    """Encode the value as compact UTF-8 JSON. `is_finite` says that all of its numbers are known to be.
 
     Raises:
         JsonError: the value contains something that is not JSON.
@@ -271,7 +271,7 @@ def dump(value: Any) -> bytes:
     except (core.PydanticSerializationError, ValueError) as error:
         raise JsonError(f"cannot be written as JSON: {error}") from None
     # pydantic_core writes NaN and Infinity bare; the words may also be in a string, so a hit only triggers a check.
-    if b"NaN" in data or b"Infinity" in data:
+    if not is_finite and (b"NaN" in data or b"Infinity" in data):
         try:
             core.from_json(data, allow_inf_nan=False)
         except ValueError:
@@ -285,24 +285,24 @@ _PIECE_LEVELS = 5
 """How deep it looks for long lists and objects."""
 
 
-def dump_pieces(value: Any, levels: int = _PIECE_LEVELS) -> bytes:
+def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = False) -> bytes:
     """Encode a value as `dump` does, but a long one in pieces, so that other threads may run in between.
 
     Raises:
         JsonError: the value contains something that is not JSON.
     """
     if not _is_long(value, levels):
-        return dump(value)
+        return dump(value, is_finite=is_finite)
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value).items()
         if len(pairs) <= PIECE_ITEMS:
-            named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1) for key, item in pairs)
+            named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1, is_finite=is_finite) for key, item in pairs)
             return b"{" + b",".join(named) + b"}"
-        return b"{" + b",".join(dump(dict(piece))[1:-1] for piece in _pieces(pairs)) + b"}"
+        return b"{" + b",".join(dump(dict(piece), is_finite=is_finite)[1:-1] for piece in _pieces(pairs)) + b"}"
     items = cast("list[Any]", value)
     if len(items) <= PIECE_ITEMS:
-        return b"[" + b",".join(dump_pieces(item, levels - 1) for item in items) + b"]"
-    return b"[" + b",".join(dump(piece)[1:-1] for piece in _pieces(items)) + b"]"
+        return b"[" + b",".join(dump_pieces(item, levels - 1, is_finite=is_finite) for item in items) + b"]"
+    return b"[" + b",".join(dump(piece, is_finite=is_finite)[1:-1] for piece in _pieces(items)) + b"]"
 
 
 def _is_long(value: Any, levels: int) -> bool:

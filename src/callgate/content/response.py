@@ -114,11 +114,12 @@ def _sendable(known: PlainJson, media: list[Part], output_chars: int, notes: lis
     if isinstance(value, str):
         return _cut(_without_tags(value, notes), output_chars, notes)
     encoded = _json_of(known)
+    may_have_tags = not encoded.isascii() and _TAGS_BEGIN in encoded
     if len(encoded) > output_chars:
-        text = _without_tags(encoded.decode(), notes) if _TAGS_BEGIN in encoded else encoded.decode()
+        text = _without_tags(encoded.decode(), notes) if may_have_tags else encoded.decode()
         if len(text) > output_chars:
             return _cut(text, output_chars, notes)
-    if _TAGS_BEGIN in encoded:
+    if may_have_tags:
         value = _without_tags(value, notes)
         encoded = strict_json.dump(value)
     if b'"$ref"' in encoded and _has_foreign_ref(value, display_names(media)):

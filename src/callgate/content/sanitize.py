@@ -71,7 +71,7 @@ def sanitize_result(
 
 def plain_json(value: Any) -> PlainJson:
     """Mark a value as plain JSON, with its text if that is long. The value must not be changed afterwards."""
-    encoded = b"" if isinstance(value, str) else strict_json.dump_pieces(value)
+    encoded = b"" if isinstance(value, str) else strict_json.dump_pieces(value, is_finite=True)
     return PlainJson(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
 
 
