@@ -234,20 +234,19 @@ class CallPipeline:
                 self._run(call)
 
     def _has_turn(self, call: FunctionCall) -> bool:
-        ordered = self._is_ordered(call)
+        ordered = self._owner.calls.is_ordered(call.id)
         has_turn = self._around.places.take(call.id, self._wake)
         has_turn = has_turn and (not ordered or self._around.lane.take(call.id, self._wake))
         if not has_turn:
             self._waiting.add(call.id)
         return has_turn
 
-    def _is_ordered(self, call: FunctionCall) -> bool:
-        return any(known.call.id == call.id and known.ordered for known in self._owner.calls.calls)
-
     def _run(self, call: FunctionCall) -> None:
         around = self._around
         cached = self._guard.cached(call)
-        parent = ParentCall(call, self._is_ordered(call), self._guard.held_by(call.id), partial(self._paused, call.id))
+        parent = ParentCall(
+            call, self._owner.calls.is_ordered(call.id), self._guard.held_by(call.id), partial(self._paused, call.id)
+        )
         scope = around.scope_of(around, parent)
         observer = CallObserver(
             session=around.session,

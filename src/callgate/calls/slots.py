@@ -19,28 +19,26 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._line: dict[str, Callable[[], None]] = {}
-        """The holders of a slot, followed by those who wait, in order of arrival."""
+        self._holders: set[str] = set()
+        self._waiting: dict[str, Callable[[], None]] = {}
+        """Those who wait, in order of arrival; nobody does while a slot is free."""
 
     def take(self, holder: str, wake: Callable[[], None]) -> bool:
         """Take a place, or a place in the line; return whether the holder may go on."""
-        self._line.setdefault(holder, wake)
-        return self._is_in(holder)
+        if holder not in self._holders:
+            if len(self._holders) >= self._count:
+                self._waiting.setdefault(holder, wake)
+                return False
+            self._holders.add(holder)
+        return True
 
     def leave(self, holder: str) -> None:
         """Release the slot, or stop waiting for one; the next in line is woken."""
-        if holder not in self._line:
-            return
-        waited = [other for other in self._line if not self._is_in(other)]
-        del self._line[holder]
-        for other in waited:
-            if other != holder and self._is_in(other):
-                self._line[other]()
-
-    def _is_in(self, holder: str) -> bool:
-        for index, other in enumerate(self._line):
-            if index >= self._count:
-                return False
-            if other == holder:
-                return True
-        return False
+        self._waiting.pop(holder, None)
+        if holder in self._holders:
+            self._holders.remove(holder)
+            if self._waiting:
+                following = next(iter(self._waiting))
+                wake = self._waiting.pop(following)
+                self._holders.add(following)
+                wake()

@@ -128,6 +128,7 @@ class CallBatch:
         self._parallel = parallel
         # A call that is not checked yet keeps its place in the order too, so that nothing after it overtakes it.
         self.calls = [TrackedCall(call, ordered=self._is_ordered(call)) for call in calls]
+        self._by_id = {call.call.id: call for call in reversed(self.calls)}
         self.cancelled: str | None = None
         """The reason why nothing more may start, if there is one."""
         self._settled: list[CallRecord] = []
@@ -135,7 +136,7 @@ class CallBatch:
     @property
     def is_over(self) -> bool:
         """True if every call has its result."""
-        return all(call.is_over for call in self.calls)
+        return all(call.is_over for call in reversed(self.calls))  # The last ones mostly end last.
 
     @property
     def rewritten(self) -> set[str]:
@@ -148,7 +149,12 @@ class CallBatch:
 
     def find(self, call_id: str, *states: CallState) -> TrackedCall | None:
         """Return the call with this id, if it is in one of these states."""
-        return next((call for call in self.calls if call.call.id == call_id and call.state in states), None)
+        call = self._by_id.get(call_id)
+        return call if call is not None and call.state in states else None
+
+    def is_ordered(self, call_id: str) -> bool:
+        """True if the call with this id keeps its place in the order."""
+        return call_id in self._by_id and self._by_id[call_id].ordered
 
     def todo(self) -> facts.Todo:
         """Return what to do with the calls now. Repeats itself until a fact says that it was done."""
