@@ -14,7 +14,6 @@ from callgate.declaration import declare
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema import compile as compiling
 from callgate.schema import compile_schema, validator
-from callgate.schema.refs import Source
 from callgate.schema.soundness import sound_objects
 from callgate.types import ToolDefinition
 

@@ -177,13 +177,22 @@ def test_the_beginning_of_a_large_chunk_is_not_held_back() -> None:
     assert (got, error) == ([b"01234", b"56789"], None)
 
 
-def test_whole_chunks_do_not_go_through_h11() -> None:
+def test_plain_chunks_do_not_go_through_h11() -> None:
     chunks = Chunks()
-    assert chunks.whole(b"2\r\nab\r\n1\r\nc\r\n2\r\nd", 0) == [b"ab", b"c"]
-    assert (chunks.open_part, chunks.is_over) == (b"2\r\nd", False)
-    assert chunks.end_of_open(b"e\r\n0\r\n\r\n") == b"e\r\n"
-    assert chunks.whole(b"e\r\n0\r\n\r\n", 3) == []
-    assert (chunks.rest, chunks.is_over) == (b"0\r\n\r\n", True)
+    assert chunks.take(b"2\r\nab\r\n1\r\nc\r\n3\r\nd") == [b"ab", b"c", b"d"]
+    assert (chunks.is_open, chunks.is_over) == (True, False)
+    assert chunks.take(b"ef\r") == [b"ef"]
+    assert chunks.take(b"\n0\r\n\r\n") == []
+    assert (chunks.rest, chunks.is_open, chunks.is_over) == (b"0\r\n\r\n", False, True)
+
+
+@pytest.mark.parametrize("ending", [b"XY", b"\rX", b"\n\n", b""], ids=ascii)
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_a_chunk_that_does_not_end_is_a_fault_wherever_it_was_cut(ending: bytes, cut: int) -> None:
+    sent = b"3\r\nabc" + ending
+    _, got, error = asyncio.run(body_of([CHUNKED + sent[:cut], sent[cut:]] if sent[cut:] else [CHUNKED + sent]))
+    assert b"".join(got) == b"abc"
+    assert isinstance(error, RemoteProtocolError)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ class Conversation:
             raise ConversationInvalidError(
                 [f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)]
             )
-        self._append(added, origin)
+        self._append(added, origin, is_finite=is_text)
         self._writers.add(origin)
         if not is_text:
             self._open = call_parts(added)
@@ -344,7 +344,7 @@ class Conversation:
     def _starts_exchange(self, index: int) -> bool:
         return self._kind_of(index) == "user"
 
-    def _append(self, content: Content, origin: str | None = None) -> None:
-        self._encoded.add(content)
+    def _append(self, content: Content, origin: str | None = None, *, is_finite: bool = False) -> None:
+        self._encoded.add(content, is_finite=is_finite)
         self._origins.append(origin)
         self._open = []

@@ -92,9 +92,9 @@ class EncodedContents:
         held = self._held[index]
         return held is None or _is_responses(held)
 
-    def add(self, content: Content) -> None:
-        """Add a content."""
-        encoded = strict_json.dump(content)
+    def add(self, content: Content, *, is_finite: bool = False) -> None:
+        """Add a content. `is_finite` says that all of its numbers are known to be, as those of mere text are."""
+        encoded = strict_json.dump(content, is_finite=is_finite)
         if self._is_readable:
             self._held[-1] = None
         self._held.append(content)

@@ -188,23 +188,20 @@ class Connection:
             self._failure = RemoteProtocolError(f"peer closed connection without sending complete message body ({detail})")
 
     def _take_chunks(self, chunks: Chunks, data: bytes) -> None:
-        """Parse received data. Complete chunks bypass h11, which is slow for each."""
-        if not data:
-            self._receive(data)
+        """Parse received data. Plain chunks bypass h11, which is slow for each."""
+        self._body += chunks.take(data)
+        if data and not chunks.is_over:
             return
-        if beginning := chunks.end_of_open(data):
-            self._receive(beginning)
-            if self._failure is not None:
-                return  # What follows is no part of the body, whatever it looks like.
-        self._body += chunks.whole(data, len(beginning))
-        if chunks.open_part:
-            self._receive(chunks.open_part)
-        if chunks.is_over:
-            self._chunks = None
-            if self._http is None and chunks.rest == _LAST_CHUNK:
-                self._is_over = True
-            else:
-                self._receive(chunks.rest)
+        self._chunks = None
+        if self._http is None and chunks.rest == _LAST_CHUNK:
+            self._is_over = True
+            return
+        if chunks.is_open:
+            # h11 has seen nothing of the chunk that is cut or ends wrongly: it gets a short one in its place.
+            place = len(self._body)
+            self._receive(chunks.stand_in)
+            del self._body[place:]
+        self._receive(chunks.rest if chunks.is_over else b"")
 
     # What is not plain ----------------------------------------------------------------------------------------------------
 
@@ -291,41 +288,60 @@ def _h11() -> h11.Connection:
 
 
 class Chunks:
-    """A fast parser for complete chunks with plain framing, which is nearly all of them.
+    """A fast parser for chunks with plain framing, which is nearly all of them.
 
-    The beginning of a chunk whose end has not come is `open_part`, to be read by h11, and so is its end. From a line on that
-    is anything but a size, or is the size of nothing, all is `rest`.
+    From a line on that is anything but a size, or is the size of nothing, all is `rest`, for h11 to read; so is everything
+    from the end of a chunk on that ends with anything but a line break.
     """
 
     def __init__(self) -> None:
         self.rest: bytes = b""
         """The part of a chunk-size line that has arrived."""
-        self.open_part: bytes = b""
         self.is_over = False
         self._open_bytes: int = 0
+        """Bytes that the last chunk lacks, with its line break."""
 
-    def end_of_open(self, data: bytes) -> bytes:
-        """The part of the data that belongs to a chunk which began before."""
-        end = data[: self._open_bytes]
-        self._open_bytes -= len(end)
-        return end
+    @property
+    def is_open(self) -> bool:
+        """True if the end of a chunk has not come, or is none."""
+        return self._open_bytes > 0
 
-    def whole(self, data: bytes, start: int) -> list[bytes]:
-        """The contents of the chunks that are whole, from `start` on."""
+    @property
+    def stand_in(self) -> bytes:
+        """A chunk of one byte that lacks as much of its line break as the open one."""
+        return b"1\r\nx\r" if self._open_bytes == 1 else b"1\r\nx"
+
+    def take(self, data: bytes) -> list[bytes]:
+        """The contents of chunks, as far as they have come."""
         found: list[bytes] = []
-        if self.rest:
-            data, start = self.rest + data[start:], 0
-        self.rest = self.open_part = b""
+        start = 0
+        if self._open_bytes:
+            size = max(self._open_bytes - 2, 0)
+            found, ending = [data[:size]] if size and data else [], data[size : self._open_bytes]
+            if not _LINE_BREAK[size + 2 - self._open_bytes :].startswith(ending):
+                self.rest, self.is_over = data[size:], True
+                return found
+            start = min(len(data), self._open_bytes)
+            self._open_bytes -= start
+            if self._open_bytes:
+                return found
+        elif self.rest:
+            data = self.rest + data
+        self.rest = b""
         while (line := _SIZE_LINE.match(data, start)) is not None and (size := int(line[1], 16)):
             begin = line.end()
             end = begin + size
-            if len(data) < end + 2:
-                self.open_part, self._open_bytes = data[start:], end + 2 - len(data)
-                return found
-            if data[end : end + 2] != b"\r\n":
+            if not _LINE_BREAK.startswith(data[end : end + 2]):
                 break
-            found.append(data[begin:end])
+            if begin < len(data):
+                found.append(data[begin:end])
             start = end + 2
+            if len(data) < start:
+                self._open_bytes = start - len(data)
+                return found
         self.rest = data[start:]
         self.is_over = bool(self.rest) and _SIZE_BEGUN.fullmatch(self.rest) is None
         return found
+
+
+_LINE_BREAK = b"\r\n"
