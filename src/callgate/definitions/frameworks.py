@@ -44,8 +44,8 @@ def framework_of(value: object) -> Framework | None:
 @lru_cache(maxsize=256)
 def _named_like(kind: type) -> tuple[Framework, ...]:
     """The frameworks that have a class of this name, or of that of a base; nearly always none."""
-    known = (_CLASSES.get((base.__module__.partition(".")[0], base.__name__)) for base in kind.__mro__)
-    return tuple(name for name in known if name is not None)
+    named = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+    return tuple(_CLASSES[name] for name in named if name in _CLASSES)
 
 
 def definition_of(value: object) -> ToolDefinition | None:

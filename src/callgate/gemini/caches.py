@@ -20,7 +20,7 @@ from callgate.gemini.resources import ResourceClient
 from callgate.request import ContextCache
 from callgate.types import JsonObject
 
-__all__ = ["CacheManager", "CachedPrefix", "is_cache_lost"]
+__all__ = ["CacheManager", "CachedPrefix"]
 
 logger = logging.getLogger("callgate.gemini")
 
@@ -59,11 +59,6 @@ class _Known:
     refused: set[bytes] = field(default_factory=set[bytes])
 
 
-def is_cache_lost(error: ModelError) -> bool:
-    """True if the server says that the cached content does not exist, or cannot be used."""
-    return _LOST.search(str(error)) is not None
-
-
 class CacheManager:
     """The cached contents of one model."""
 
@@ -72,6 +67,11 @@ class CacheManager:
         self._model = model
         self._resource = resource
         self._known = _Known()
+
+    @staticmethod
+    def is_lost(error: ModelError) -> bool:
+        """True if the server says that the cached content does not exist, or cannot be used."""
+        return _LOST.search(str(error)) is not None
 
     @property
     def cached(self) -> list[CachedPrefix]:

@@ -10,13 +10,11 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callgate.content.read import block_of, candidate_of, finish_of, parts_of
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
-from callgate.gemini.files import FileUploads
-from callgate.gemini.resources import ResourceClient
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
@@ -26,6 +24,10 @@ from callgate.wire.failures import Failure, Sent
 from callgate.wire.reader import ResponseReader
 from callgate.wire.retry import RetryingStream
 from callgate.wire.sender import HttpOptions
+
+if TYPE_CHECKING:
+    from callgate.gemini.files import FileUploads
+    from callgate.gemini.resources import ResourceClient
 
 __all__ = ["GeminiClient"]
 
@@ -107,10 +109,14 @@ class GeminiClient:
 
     def resources(self) -> ResourceClient:
         """Return the client for caches, files and batches of the same surface."""
+        from callgate.gemini.resources import ResourceClient  # A plain answer needs none, and would pay for the import.
+
         return ResourceClient(self.surface, self._http, self._clock)
 
     def files(self) -> FileUploads:
         """Return the uploads of the same surface."""
+        from callgate.gemini.files import FileUploads
+
         return FileUploads(self.resources())
 
     def _health_of(self, model: str) -> EndpointHealth:

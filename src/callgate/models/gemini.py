@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
+from functools import cached_property
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError
 from callgate.events import Notice
-from callgate.gemini.caches import CachedPrefix, CacheManager, is_cache_lost
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
@@ -25,6 +25,8 @@ from callgate.wire.retry import RetryingStream
 from callgate.wire.sender import http_options
 
 if TYPE_CHECKING:
+    from callgate.gemini.caches import CachedPrefix, CacheManager
+    from callgate.gemini.files import FileUploads
     from callgate.wire.transport import HttpClientLike
 
 __all__ = ["GeminiModel"]
@@ -72,10 +74,18 @@ class GeminiModel:
         if client is not None and (http is not None or ssl is not None or headers):
             raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
         self._bodies = BodyBuilder(name, surface.kind)
-        self.caches = CacheManager(self._client.resources(), name, _resource_name(surface, name))
+
+    @cached_property
+    def caches(self) -> CacheManager:
         """The cached contents that this model has made."""
-        self.files = self._client.files()
+        from callgate.gemini.caches import CacheManager  # Few answers need them, and all would pay for the import.
+
+        return CacheManager(self._client.resources(), self._name, _resource_name(self._client.surface, self._name))
+
+    @cached_property
+    def files(self) -> FileUploads:
         """The files that were uploaded for it."""
+        return self._client.files()
 
     @property
     def name(self) -> str:
@@ -109,7 +119,8 @@ class GeminiModel:
             ModelError: there is no answer, or it broke off.
             UsageError: a setting or a mix of tools that cannot work.
         """
-        return _Answer(self._client, self._bodies, self._name, request, self.caches)
+        is_cached = request.cache is not None and not request.settings.get("cached_content")
+        return _Answer(self._client, self._bodies, self._name, request, self.caches if is_cached else None)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """The number of tokens of a request, counted by the server.
@@ -138,7 +149,8 @@ class GeminiModel:
 
     async def aclose(self) -> None:
         """Delete the cached contents, and close the connections of the running event loop."""
-        await self.caches.aclose()
+        if "caches" in vars(self):
+            await self.caches.aclose()
         await self._client.aclose()
 
 
@@ -159,10 +171,9 @@ class _Answer:
     )  # fmt: skip
 
     def __init__(
-        self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest, caches: CacheManager
+        self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest, caches: CacheManager | None
     ) -> None:
-        is_cached = request.cache is not None and not request.settings.get("cached_content")
-        self._caches = caches if is_cached else None
+        self._caches = caches
         self._prefix: CachedPrefix | None = None
         self._client = client
         self._bodies = bodies
@@ -186,7 +197,7 @@ class _Answer:
             try:
                 item = await items.__anext__()
             except ModelError as error:
-                if self._prefix is None or self._caches is None or self._hops > 1 or not is_cache_lost(error):
+                if self._prefix is None or self._caches is None or self._hops > 1 or not self._caches.is_lost(error):
                     raise
                 # The server has dropped it: everything is sent, and the run does not notice.
                 self._caches.forget(self._prefix)

@@ -93,9 +93,9 @@ async def sendable_prompt(
 
 def use_files(model: Model, files: Iterable[UploadedFile], session: str) -> None:
     """Note that a session refers to files."""
-    uploads = files_of(model)
-    if uploads is not None:
-        for file in files:
+    for file in files:
+        uploads = files_of(model)
+        if uploads is not None:
             uploads.use(file, session)
 
 

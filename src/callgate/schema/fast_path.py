@@ -76,7 +76,7 @@ class _Direct:
     undocumented: str
 
     def __init__(self, schema: Any, losses: Losses, writer: JsonWriter | MessageWriter, lowered: Lowered) -> None:
-        self._schema = schema
+        self._schema: Any = schema
         self._lowered = lowered
         self._lowering: Lowering | None = None
         self._nodes = 0
@@ -106,9 +106,10 @@ class _Direct:
             raise TooLargeError
 
     def document(self) -> JsonObject | None:
-        if type(self._schema) is not dict:
+        given: object = self._schema
+        if type(given) is not dict:
             return None
-        whole = cast("JsonObject", self._schema)
+        whole = cast("JsonObject", given)
         if whole.get("type") != "object" or not _ROOT.issuperset(whole):
             return None
         try:

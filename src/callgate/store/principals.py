@@ -7,10 +7,11 @@ else's request can meet a session under a name that has just changed hands. `Sto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from callgate.store.database import Database
-from callgate.store.dialect import Transaction
+if TYPE_CHECKING:
+    from callgate.store.database import Database
+    from callgate.store.dialect import Transaction
 
 __all__ = ["Principals", "SqlPrincipals", "Used", "keeps_principals"]
 
