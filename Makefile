@@ -22,7 +22,7 @@ COUNT ?= 50
 
 PY := .venv/bin/python
 # A file of tests at a time on each of JOBS processes.
-PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile -p scripts.judges
+PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile -p scripts.whole_files -p scripts.judges
 # Coverage doubles the time of the tests, so `make test` measures it only where CALLGATE_COVERAGE is set, as `make check` and CI
 # do. What a test starts as a process of its own is not measured.
 MEASURED = $(if $(CALLGATE_COVERAGE),--cov=callgate --cov-report=)

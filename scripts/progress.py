@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 _CACHE_KEY = "callgate/seconds_of_files"
+_CRASHED = "???"
+"""The only phase of a test that ended its process."""
 _EVERY_S = {True: 0.5, False: 20.0}
 """How often the line is written: on a terminal, and elsewhere."""
 
@@ -94,7 +96,7 @@ class Progress:
         file = _file(report.nodeid)
         self._spent[file] += report.duration
         self._failed += report.failed
-        if report.when != "teardown" or self._estimate is None:
+        if report.when not in ("teardown", _CRASHED) or self._estimate is None:
             return
         self._ended[file] += 1
         self._estimate.finish(file)

@@ -36,7 +36,8 @@ def busy(count: int) -> Iterator[None]:
 
 def failures_of(order: str, words: list[str], jobs: int) -> list[str]:
     """Runs the tests once; the names of those that failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "loadfile", "-p", "scripts.shuffled"]
+    shared = ["-p", "scripts.whole_files", "-n", str(jobs), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command = [sys.executable, "-m", "pytest", "-q", *shared, "-p", "scripts.shuffled"]
     process = subprocess.Popen(
         [*command, "-m", "not slow", *words],
         cwd=ROOT,

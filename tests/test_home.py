@@ -127,18 +127,43 @@ def test_any_skip_for_something_not_installed_fails_where_everything_is_required
     assert outcome in done.stdout
 
 
-@pytest.mark.parametrize("processes", [0, 1])
+HANGING = """
+import os, threading
+
+def test_before():
+    pass
+
+def test_hangs():
+    if os.fork() == 0:
+        try:
+            open("until_the_end").close()  # What a test forked may outlive it.
+        finally:
+            os._exit(0)
+    threading.Event().wait()
+
+def test_after():
+    pass
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2])
 def test_a_test_that_hangs_ends_and_is_named(tmp_path: Path, processes: int) -> None:
-    hanging = "import threading\n\ndef test_hangs():\n    threading.Event().wait()\n"
-    (tmp_path / "test_a.py").write_text(hanging)
-    (tmp_path / "test_b.py").write_text("def test_is_well():\n    pass\n")
+    (tmp_path / "test_a.py").write_text(HANGING)
+    for name in "bcde":
+        (tmp_path / f"test_{name}.py").write_text("def test_is_well():\n    pass\n")
     (tmp_path / "pytest.ini").touch()
+    os.mkfifo(tmp_path / "until_the_end")
     words = [sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "conftest", "-p", "xdist", "-n", str(processes)]
+    words += ["-p", "scripts.whole_files", "--dist", "loadfile"] if processes else []
     mine = {"CALLGATE_TEST_LIMIT_S": "2", "CALLGATE_SCALE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **mine}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    here = Path(__file__).parent
+    env = {**os.environ, "PYTHONPATH": f"{here}:{here.parent}", **mine}
+    with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:
+        done = subprocess.run(words, cwd=tmp_path, env=env, stdout=out, stderr=err, timeout=240, check=False)
+    os.close(os.open(tmp_path / "until_the_end", os.O_WRONLY | os.O_NONBLOCK))  # Fails if nobody has outlived it.
     assert done.returncode == 1
-    assert re.search(r'test_a.py", line 4 in test_hangs', done.stderr)
+    assert re.search(r'test_a.py", line 13 in test_hangs', (tmp_path / "err").read_text("utf-8"))
     if processes:
-        assert re.search(r"crashed while running '.*test_a.py::test_hangs'", done.stdout)
-        assert "1 failed, 1 passed" in done.stdout
+        said = (tmp_path / "out").read_text("utf-8")
+        assert re.search(r"crashed while running '.*test_a.py::test_hangs'", said)
+        assert "1 failed, 6 passed" in said

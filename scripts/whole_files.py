@@ -1,0 +1,76 @@
+"""A pytest plugin: hands whole files of tests to several processes, and goes on without a test that ends its process.
+
+    python -m pytest -p scripts.whole_files -n 2 --dist loadfile
+
+Without it, xdist gives such a test to the next process again, and waits for ever for files that were done before. With it,
+the test has failed, by its name, and the rest of its file goes on elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+
+class WholeFiles(LoadFileScheduling):
+    """Files in hand and files that wait; what is done is forgotten."""
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """A test is over; a file with none left is in nobody's hand."""
+        test = self.registered_collections[node][item_index]
+        file = self._split_scope(test)
+        in_hand = self.assigned_work[node]
+        del in_hand[file][test]
+        if not in_hand[file]:
+            del in_hand[file]
+        self._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A process has ended: the test that it was at, if any, is not tried again; the rest waits for another process."""
+        left = self.assigned_work.pop(node)
+        crashed = next((test for tests in left.values() for test in tests), None)
+        if crashed is not None:
+            del left[self._split_scope(crashed)][crashed]
+        waiting = {file: tests for file, tests in left.items() if tests}
+        self.workqueue = OrderedDict(waiting | self.workqueue)
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A process begins a test only once it knows the next one, or that there is none."""
+        if node.shutting_down or node not in self.registered_collections:  # A new one may still be looking for its tests.
+            return
+        while self.workqueue and self._pending_of(self.assigned_work[node]) <= 2:
+            self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles | None:
+    """In the place of xdist's own for files; the other ways to share the tests stay."""
+    return WholeFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a test forks gives up the line to the first process: only by its end is seen that this process has ended."""
+    for plugin in config.pluginmanager.get_plugins() if hasattr(config, "workerinput") else ():
+        if (channel := getattr(plugin, "channel", None)) is not None:
+            line = channel.gateway._io
+            os.register_at_fork(after_in_child=_Closing(line.infile.fileno(), line.outfile.fileno()))
+
+
+class _Closing:
+    """Closes descriptors the first time that it is called."""
+
+    def __init__(self, *descriptors: int) -> None:
+        self._open = list(descriptors)
+
+    def __call__(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
