@@ -20,6 +20,9 @@ FUZZ_S ?= 60
 # How many changes `make mutants` makes, one at a time.
 COUNT ?= 50
 
+# What `make test-uvloop` runs if it is not told what.
+UVLOOP_TESTS := tests/calls tests/run tests/store tests/test_sync.py tests/tools
+
 PY := .venv/bin/python
 # A file of tests at a time on each of JOBS processes.
 PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile -p scripts.whole_files -p scripts.judges
@@ -36,7 +39,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test test-slow fetched check check-static stress mutants coverage-gate bench bench-all docs soak fuzz live build clean ready
+.PHONY: help chat test test-slow test-pythons test-uvloop fetched check check-static stress mutants coverage-gate bench bench-all docs soak fuzz live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -52,6 +55,12 @@ test: fetched ## run the quick tests, in minutes: make test ARGS="-k stream -x"
 # The long random runs, browsers, databases and clusters go without coverage, which would make them three times as long.
 test-slow: fetched ## run the tests that take longer
 	@$(PYTEST) -p scripts.progress -m slow $(ARGS) || test $$? -eq 5
+
+test-pythons: ready ## run the core's tests with the other versions of Python that are here: make test-pythons ARGS="--group dev tests"
+	@$(PY) scripts/pythons.py --jobs $(JOBS) $(ARGS)
+
+test-uvloop: ready ## run the quick tests of what is asynchronous on uvloop's event loop
+	@$(PYTEST) -p scripts.on_uvloop -p scripts.progress -m "not slow" $(or $(ARGS),$(UVLOOP_TESTS)) || test $$? -eq 5
 
 check: export CALLGATE_COVERAGE = 1
 check: check-static test test-slow coverage-gate ## everything that a change must pass: lint, types, all tests, coverage

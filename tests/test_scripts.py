@@ -358,6 +358,63 @@ def test_the_tests_of_a_module_are_its_mirror_and_those_of_its_folder() -> None:
         assert all((ROOT / test).exists() for test in tests)
 
 
+# Other versions of Python ------------------------------------------------------------------------------------------------
+
+
+def program(path: Path, said: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{said}\n")
+    path.chmod(0o755)
+
+
+def test_the_python_that_is_taken_is_one_that_runs_and_is_what_its_name_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pythons = script("pythons")
+    program(tmp_path / "bin" / "python3.12", "echo pyenv: no such version >&2; exit 127")
+    program(tmp_path / "pyenv" / "versions" / "3.12.9" / "bin" / "python", "echo 12")
+    program(tmp_path / "pyenv" / "versions" / "3.12.10" / "bin" / "python", "echo 11")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    assert list(map(str, pythons.interpreters_of(12))) == [
+        str(tmp_path / "bin" / "python3.12"),
+        str(tmp_path / "pyenv" / "versions" / "3.12.10" / "bin" / "python"),
+        str(tmp_path / "pyenv" / "versions" / "3.12.9" / "bin" / "python"),
+    ]
+    assert pythons.interpreter_of(12) == str(tmp_path / "pyenv" / "versions" / "3.12.9" / "bin" / "python")
+    assert pythons.interpreter_of(13) is None
+
+
+def test_a_version_of_python_that_is_not_here_is_told_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pythons = script("pythons")
+    monkeypatch.setattr(pythons, "interpreter_of", lambda minor: None)
+    monkeypatch.setattr(pythons, "MINORS", (99,))
+    monkeypatch.setattr(sys, "argv", ["pythons.py"])
+    assert pythons.main() == 0
+    assert capsys.readouterr().out == "pythons: no Python 3.99 is here, so nothing was tested with it\n"
+
+
+def test_every_event_loop_of_a_test_is_one_of_uvloop(tmp_path: Path) -> None:
+    pytest.importorskip("uvloop", reason="uvloop is not installed")
+    (tmp_path / "test_it.py").write_text(
+        "import asyncio\n"
+        "async def kind(): return type(asyncio.get_running_loop()).__module__\n"
+        "def test_it(): assert asyncio.run(kind()) == 'uvloop'\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-p", "scripts.on_uvloop", "-p", "no:cacheprovider"],
+        cwd=ROOT,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 # Judges ------------------------------------------------------------------------------------------------------------------
 
 
