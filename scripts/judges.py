@@ -4,8 +4,9 @@
 
 A test says by `@pytest.mark.judge("openai")` whose judgement it asks for; names and where they come from are in `JUDGES`. A
 test that puts many questions says how many were answered well by `record_property("judged", [passed, all])`, and why the
-others were not by `record_property("judge_known", {"reason": count})`. A run prints one line for each judge, and renews the
-rows of those that it asked; a run of a few tests, or one in which a judge was skipped, leaves the table alone.
+others were not by `record_property("judge_known", {"reason": count})`. A run prints one line for each judge. What each test
+said is kept in pytest's cache, since some are quick and some are slow: the row of a judge is renewed once all of its tests
+have been run. A run of a few files, or one in which a judge was skipped, leaves the table alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "judges.md"
 NPM = ROOT / ".venv" / "npm" / "node_modules"
+_CACHE_KEY = "callgate/judges"
+_PLUGIN = "callgate-judges"
 
 
 @dataclass(frozen=True)
@@ -91,26 +95,66 @@ class Score:
 class Table:
     """Collects the scores of a run, in the process that the others report to."""
 
-    def __init__(self, *, is_whole: bool) -> None:
+    def __init__(self, cache: Any, *, is_whole: bool) -> None:
+        self._cache = cache
         self._is_whole = is_whole
-        self._scores: dict[str, Score] = {}
+        self._scores: dict[str, dict[str, Score]] = {}
+        self.tests: dict[str, list[str]] = {}
+        """The tests of each judge, quick and slow ones."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of a test is over."""
         said: dict[str, Any] = dict(report.user_properties)
         if "judge" in said and (report.when == "call" or not report.passed):
-            self._scores.setdefault(said["judge"], Score()).add(report, said)
+            of_judge = self._scores.setdefault(said["judge"], {})
+            of_judge.setdefault(_function(report.nodeid), Score()).add(report, said)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A process that ran tests says which it has found."""
+        self.tests |= getattr(node, "workeroutput", {}).get("judges", {})
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Prints one line for each judge, and renews the page."""
-        for name, score in sorted(self._scores.items()):
+        for name, scores in sorted(self._scores.items()):
+            score = total(scores.values())
             told = f", {sum(score.known.values())} known failures" if score.known else ""
             skipped = ", some skipped" if score.skipped else ""
             line = f"judge {name} {JUDGES[name].version}: {score.passed} / {score.total}{told}{skipped}"
             terminalreporter.write_line(line)
-        whole = {name: score for name, score in self._scores.items() if score.total and not score.skipped}
-        if self._is_whole and whole:
-            renew(PAGE, whole)
+        if self._is_whole and self._cache is not None:
+            renew(PAGE, self._complete())
+
+    def _complete(self) -> dict[str, Score]:
+        """The judges of this run all of whose tests have been run, in this run or before."""
+        kept: dict[str, dict[str, Any]] = self._cache.get(_CACHE_KEY, {})
+        complete: dict[str, Score] = {}
+        for name, scores in self._scores.items():
+            if any(score.skipped or not score.total for score in scores.values()):
+                continue
+            known = kept.get(name, {}) | {test: asdict(score) for test, score in scores.items()}
+            kept[name] = {test: known[test] for test in self.tests.get(name, []) if test in known}
+            if kept[name] and len(kept[name]) == len(self.tests[name]):
+                complete[name] = total(Score(**score) for score in kept[name].values())
+        self._cache.set(_CACHE_KEY, kept)
+        return complete
+
+
+def total(scores: Iterable[Score]) -> Score:
+    """All of them as one."""
+    together = Score()
+    for score in scores:
+        together.passed += score.passed
+        together.total += score.total
+        together.skipped |= score.skipped
+        for reason, count in score.known.items():
+            together.known[reason] = together.known.get(reason, 0) + count
+    return together
+
+
+def _function(test: str) -> str:
+    """The name of a test without the case that it was given."""
+    return test.partition("[")[0]
 
 
 def row(name: str, score: Score) -> str:
@@ -134,18 +178,26 @@ def renew(page: Path, scores: dict[str, Score]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lets each test that asks a judge say so in its report."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Lets each test that asks a judge say so in its report, and notes all of them, also those that are not run now."""
+    tests: dict[str, dict[str, None]] = {}
     for item in items:
         if (mark := item.get_closest_marker("judge")) is not None:
             (name,) = mark.args
             if name not in JUDGES:
                 raise pytest.UsageError(f"{item.nodeid}: no judge {name!r} is known to scripts/judges.py")
             item.user_properties.append(("judge", name))
+            tests.setdefault(name, {})[_function(item.nodeid)] = None
+    listed = {name: list(functions) for name, functions in tests.items()}
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["judges"] = listed
+    elif (table := config.pluginmanager.get_plugin(_PLUGIN)) is not None:
+        table.tests = listed
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Collects scores where the reports of all processes arrive."""
     if not hasattr(config, "workerinput"):
         asked = [word for word in config.invocation_params.args if str(word).startswith(("-k", "tests/"))]
-        config.pluginmanager.register(Table(is_whole=not asked), "callgate-judges")
+        config.pluginmanager.register(Table(getattr(config, "cache", None), is_whole=not asked), _PLUGIN)

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -448,6 +449,40 @@ def test_a_judge_counts_tests_or_the_questions_that_they_put() -> None:
     assert score == judges.Score(8, 11, known={"why": 2})
     score.add(report("skipped"), {})
     assert score.skipped
+
+
+def test_the_row_of_a_judge_is_renewed_once_its_quick_and_its_slow_tests_have_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judges = script("judges")
+    page = tmp_path / "judges.md"
+    page.write_text("| judge | version | what | passed / all | known |\n|---|---|---|---|---|\n\n<!-- end -->\n")
+    monkeypatch.setattr(judges, "PAGE", page)
+    kept: dict[str, Any] = {}
+    cache = SimpleNamespace(get=lambda key, default: kept.get(key, default), set=kept.__setitem__)
+    screen = SimpleNamespace(write_line=lambda line: None)
+
+    def run(*tests: str, outcome: str = "passed", is_whole: bool = True) -> list[str]:
+        table = judges.Table(cache, is_whole=is_whole)
+        table.pytest_testnodedown(SimpleNamespace(workeroutput={"judges": {"axe": ["quick", "slow"]}}))
+        for test in tests:
+            table.pytest_runtest_logreport(
+                SimpleNamespace(
+                    nodeid=test,
+                    when="call",
+                    passed=outcome == "passed",
+                    skipped=outcome == "skipped",
+                    user_properties=[("judge", "axe")],
+                )
+            )
+        table.pytest_terminal_summary(screen)
+        return re.findall(r"\d+ / \d+", page.read_text("utf-8"))
+
+    assert run("quick[1]", "quick[2]") == []
+    assert run("slow", outcome="skipped") == []
+    assert run("slow", is_whole=False) == []
+    assert run("slow") == ["3 / 3"]
+    assert run("quick[1]", outcome="failed") == ["1 / 2"]
 
 
 @pytest.mark.slow
