@@ -24,7 +24,7 @@ READ_HERE = {
     "009": "longer lines and more headers than gunicorn allows",
     "011": "longer lines and more headers than gunicorn allows",
     "limit_header_default_01": "longer lines and more headers than gunicorn allows",
-    "012": "a Host that the service refuses by name",
+    "012": "longer lines and more headers than gunicorn allows",
     "040": "underscores in names of headers",
     "041": "two types of one body",
     "rfc9110_trailer_forbidden_cl_01": "trailers, which are dropped",
