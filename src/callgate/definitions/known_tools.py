@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from callgate.types import ToolDefinition
 
@@ -25,8 +25,8 @@ class KnownTools:
 
     def __init__(self, definitions_max: int = DEFINITIONS_MAX) -> None:
         self._max = definitions_max
-        self._known: dict[tuple[str | None, bytes], tuple[Sequence[ToolDefinition], list[Any]]] = {}
-        """Each with a copy of its schemas, by which it is seen if somebody has changed them."""
+        self._known: dict[tuple[str | None, bytes], tuple[Sequence[ToolDefinition], Sequence[str] | list[Any]]] = {}
+        """Each with the place of its schema, or a copy of all its schemas: so it is seen if somebody has changed them."""
         self._count = 0
 
     def read(self, obj: Any, format: str | None, read: Callable[[], Sequence[ToolDefinition]]) -> Sequence[ToolDefinition]:
@@ -37,11 +37,11 @@ class KnownTools:
             return read()
         key = (format, hashlib.blake2b(content, digest_size=32).digest())
         known = self._known.get(key)
-        if known is not None and known[1] == _schemas(known[0]):
+        if known is not None and _is_unchanged(*known, obj):
             return known[0]
         found = read()
         self._forget(key)
-        self._known[key] = (found, marshal.loads(marshal.dumps(_schemas(found))))
+        self._known[key] = (found, _place_of(found, obj) or marshal.loads(marshal.dumps(_schemas(found))))
         self._count += len(found)
         while self._count > self._max and len(self._known) > 1:
             self._forget(next(iter(self._known)))
@@ -50,6 +50,32 @@ class KnownTools:
     def _forget(self, key: tuple[str | None, bytes]) -> None:
         known = self._known.pop(key, None)
         self._count -= 0 if known is None else len(known[0])
+
+
+def _place_of(found: Sequence[ToolDefinition], obj: Any) -> tuple[str, ...]:
+    """The keys that lead to the schema of the only definition, if it stands in the object as it is; else none.
+
+    No copy is needed then: an object of the same content has the same schema there.
+    """
+    if len(found) != 1 or found[0].output_schema is not None or type(obj) is not dict:
+        return ()
+    fields = cast("dict[str, Any]", obj)
+    inner = [(key, name) for key, value in fields.items() if type(value) is dict for name in cast("dict[str, Any]", value)]
+    places: list[tuple[str, ...]] = [*((key,) for key in fields), *inner]
+    return next((place for place in places if _value_at(fields, place) == found[0].input_schema), ())
+
+
+def _value_at(fields: dict[str, Any], place: Sequence[str]) -> Any:
+    value: Any = fields
+    for key in place:
+        value = value[key]
+    return value
+
+
+def _is_unchanged(found: Sequence[ToolDefinition], kept: Sequence[str] | list[Any], obj: Any) -> bool:
+    if type(kept) is tuple:
+        return found[0].input_schema == _value_at(obj, cast("tuple[str, ...]", kept))
+    return kept == _schemas(found)
 
 
 def _schemas(definitions: Sequence[ToolDefinition]) -> list[Any]:
