@@ -1,8 +1,15 @@
 """Tools with the names and results that the MCP conformance suite asks servers for, as far as callgate has them."""
 
 import base64
+import json
+import logging
+from typing import Literal
 
-from callgate import Media, ToolContext, ToolError, tool
+from callgate import Media, ToolContext, ToolDefinition, ToolError, tool
+from callgate.mcp import elicit, prompt, resource, sample
+
+logger = logging.getLogger("conformance")
+logger.setLevel(logging.INFO)
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
@@ -50,3 +57,138 @@ def test_tool_with_progress(context: ToolContext) -> str:
     for percent in (0, 50, 100):
         context.progress(f"{percent} %", percent / 100)
     return "done"
+
+
+@tool
+async def test_tool_with_logging() -> str:
+    """Logs three lines while it runs."""
+    for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        logger.info(line)
+    return "logged"
+
+
+@tool
+async def test_sampling(prompt: str, context: ToolContext) -> str:
+    """Asks the client's model."""
+    return f"LLM response: {await sample(context, prompt, max_tokens=100)}"
+
+
+def _asked(answer: dict | None) -> str:
+    return f"User response: {'declined' if answer is None else json.dumps(answer)}"
+
+
+@tool
+async def test_elicitation(message: str, context: ToolContext) -> str:
+    """Asks the client's user."""
+    fields = {
+        "username": {"type": "string", "description": "User's response"},
+        "email": {"type": "string", "description": "User's email address"},
+    }
+    return _asked(await elicit(context, message, {"type": "object", "properties": fields, "required": [*fields]}))
+
+
+@tool
+async def test_elicitation_sep1034_defaults(context: ToolContext) -> str:
+    """Asks with values that are given beforehand."""
+    fields = {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    }
+    return _asked(await elicit(context, "Please review.", {"type": "object", "properties": fields}))
+
+
+@tool
+async def test_elicitation_sep1330_enums(context: ToolContext) -> str:
+    """Asks for choices of every kind."""
+    options = ["option1", "option2", "option3"]
+    titled = [{"const": f"value{n}", "title": f"{word} Option"} for n, word in enumerate(("First", "Second", "Third"), 1)]
+    fields = {
+        "untitledSingle": {"type": "string", "enum": options},
+        "titledSingle": {"type": "string", "oneOf": titled},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": options}},
+        "titledMulti": {"type": "array", "items": {"anyOf": titled}},
+    }
+    return _asked(await elicit(context, "Please choose.", {"type": "object", "properties": fields}))
+
+
+@resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text."""
+    return "This is the content of the static text resource."
+
+
+@resource("test://static-binary", mime_type="image/png")
+def static_binary() -> Media:
+    """An image."""
+    return Media(data=PNG, mime_type="image/png")
+
+
+@resource("test://watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """A text that may change."""
+    return "Watched."
+
+
+@resource("test://template/{id}/data", mime_type="application/json")
+def template_data(id: str) -> str:
+    """A document for every id."""
+    return json.dumps({"id": id, "templateTest": True, "data": f"Data for ID: {id}"})
+
+
+@prompt()
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@prompt()
+def test_prompt_with_arguments(arg1: Literal["test1", "test2", "other"] | str, arg2: str) -> str:
+    """A prompt with two arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@prompt()
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[str | Media]:
+    """A prompt with a resource in it."""
+    file = Media(data=b"Embedded resource content for testing.", mime_type="text/plain", name=resourceUri)
+    return [file, "Please process the embedded resource above."]
+
+
+@prompt()
+def test_prompt_with_image() -> list[str | Media]:
+    """A prompt with an image."""
+    return [Media(data=PNG, mime_type="image/png"), "Please analyze the image above."]
+
+
+class SchemaTool:
+    """A tool whose schema is written by hand."""
+
+    definition = ToolDefinition(
+        name="json_schema_2020_12_tool",
+        description="Tool with JSON Schema 2020-12 features",
+        input_schema={
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "$defs": {
+                "address": {
+                    "type": "object",
+                    "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+                }
+            },
+            "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+            "additionalProperties": False,
+        },
+    )
+
+    def problems(self, args: object) -> list[str]:
+        return []
+
+    async def run(self, args: object, context: ToolContext) -> str:
+        return "ok"
+
+
+schema_tool = SchemaTool()

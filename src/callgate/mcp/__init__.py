@@ -3,14 +3,17 @@
 A command or an address comes in, tools go out. The official SDK is imported when a server is started, and not before.
 """
 
+from callgate.mcp.client_requests import elicit, sample
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
 from callgate.mcp.host import Answer, Host, Question
 from callgate.mcp.oauth_client import OAuthClient
+from callgate.mcp.offers import prompt, resource
 from callgate.mcp.overview import ServerOverview, overview
 from callgate.mcp.resources import PromptArgument, Resource, ServerPrompt
 from callgate.mcp.server import McpServer, ServerStatus
 
 __all__ = [
     "Answer", "Host", "McpServer", "OAuthClient", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
-    "ServerStatus", "ServersFile", "mcp_servers_from_file", "overview", "read_servers",
+    "ServerStatus", "ServersFile", "elicit", "mcp_servers_from_file", "overview", "prompt", "read_servers", "resource",
+    "sample",
 ]  # fmt: skip

@@ -343,6 +343,7 @@ def _about(client: Client) -> JsonObject:
         "instructions": client.instructions,
         "resources": can.resources is not None,
         "prompts": can.prompts is not None,
+        "completions": can.completions is not None,
     }
 
 

@@ -21,30 +21,38 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     InputRequiredResult,
     ListToolsResult,
     NotificationParams,
     PaginatedRequestParams,
+    SetLevelRequestParams,
+    SubscribeRequestParams,
     Tool,
+    UnsubscribeRequestParams,
 )
 
 from callgate import __version__
 from callgate.calls.dispatcher import CallDispatcher, DeferredCall
 from callgate.calls.environment import Ask
 from callgate.content.tool_names import unknown_name_sentence
+from callgate.errors import UsageError
+from callgate.mcp.client_requests import CLIENT, LogRelay, SdkClient
+from callgate.mcp.offers import offer_of, page_of
 from callgate.mcp.progress import ProgressPump
 from callgate.mcp.questions import Questions, can_be_asked
 from callgate.mcp.serialization import ServedTool, listed, result_of
+from callgate.mcp.served_offers import OfferHandlers, ServedOffers
 from callgate.permission import AuditLog, Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.tools.executor import Executor
-from callgate.types import FunctionCall, Limits, ToolDefinition
+from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["ToolServer"]
 
@@ -78,6 +86,7 @@ class ToolServer:
         instructions: A description of the server as a whole, for the client's model.
         nobody: The error of a call that needs approval from a client that cannot be asked.
         spelled: Makes text of others fit to be shown in a question.
+        offers: Functions that `resource` or `prompt` has marked.
     """
 
     def __init__(
@@ -89,12 +98,17 @@ class ToolServer:
         instructions: str | None = None,
         nobody: str | None = None,
         spelled: Callable[[str], str] | None = None,
+        offers: Iterable[object] = (),
     ) -> None:
         self.executor = executor
         self.policy = guard.policy
         self._audit = guard.audit
         said = nobody or (NOBODY_IN_YOLO if guard.policy.mode == "yolo" else NOBODY)
         self._new_dispatcher = lambda: CallDispatcher(executor, guard, nobody=said)
+        self.offers = ServedOffers(offers, executor, guard, self._run, nobody=said)
+        self._subscribers: dict[str, weakref.WeakSet[Connection]] = {}
+        self._levels: weakref.WeakKeyDictionary[Connection, str] = weakref.WeakKeyDictionary()
+        self._relay = LogRelay()
         self._dispatcher: CallDispatcher | None = None
         self._questions = Questions(spelled)
         self._listed: dict[str, tuple[ToolDefinition, ServedTool]] = {}
@@ -110,8 +124,10 @@ class ToolServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
+            **self._handlers(OfferHandlers(self.offers)),
         )
         """The SDK's own server, for those who want to serve it in a way of their own."""
+        self.sdk.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.sdk.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
 
     @classmethod
@@ -125,15 +141,18 @@ class ToolServer:
         audit: AuditLog | str | PathLike[str] | None = None,
         **more: Any,
     ) -> ToolServer:
-        """A server of tools, as a gate takes them; `more` is for the constructor.
+        """A server of tools, as a gate takes them, and of functions that `resource` or `prompt` has marked.
+
+        `more` is for the constructor.
 
         Raises:
             ToolNotDeclarableError: a tool cannot be declared, or two have one name.
         """
-        executor = Executor(tools, limits=limits)
+        tools = list(tools)
+        executor = Executor([item for item in tools if offer_of(item) is None], limits=limits)
         log = AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit
         guard = Guard(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
-        return cls(executor, guard, **more)
+        return cls(executor, guard, offers=[item for item in tools if offer_of(item) is not None], **more)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[ToolServer]:
@@ -143,6 +162,8 @@ class ToolServer:
         dispatcher = self._dispatcher = self._dispatcher or self._new_dispatcher()
         watcher: asyncio.Task[None] | None = None
         try:
+            if self._users == 1:
+                logging.getLogger().addHandler(self._relay)
             await self.executor.start_tools(owner)
             for complaint in self.executor.complaints():
                 logger.warning("%s", complaint)
@@ -164,7 +185,9 @@ class ToolServer:
     async def _end(self, dispatcher: CallDispatcher, owner: object) -> None:
         if self._users == 0:
             self._dispatcher = None
+            logging.getLogger().removeHandler(self._relay)
             await dispatcher.aclose()
+            await self.offers.aclose()
             if self._audit is not None:
                 self._audit.close()
         await self.executor.stop_tools(owner)
@@ -176,11 +199,26 @@ class ToolServer:
         self.executor.refresh()
         return list(filter(self.policy.may_declare, self.executor.definitions))
 
+    def _handlers(self, of: OfferHandlers) -> dict[str, Any]:
+        """The handlers of what this server has beside tools; what it does not have is not declared."""
+        found: dict[str, Any] = {}
+        if self.offers.has_resources:
+            found |= {
+                "on_list_resources": of.list_resources, "on_list_resource_templates": of.list_templates,
+                "on_read_resource": of.read, "on_subscribe_resource": self._subscribe,
+                "on_unsubscribe_resource": self._unsubscribe,
+            }  # fmt: skip
+        if self.offers.has_prompts:
+            found |= {"on_list_prompts": of.list_prompts, "on_get_prompt": of.get_prompt}
+        return found | ({"on_completion": of.complete} if found else {})
+
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        if params is not None and params.cursor is not None:
-            raise MCPError(INVALID_PARAMS, "All tools are on the first page; list them without a cursor.")
-        served = [self._served(definition).tool for definition in self.definitions()]
-        return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in served])
+        try:
+            page, following = page_of(self.definitions(), params.cursor if params is not None else None)
+        except UsageError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
+        served = [self._served(definition).tool for definition in page]
+        return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in served], next_cursor=following)
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         assert self._dispatcher is not None, "requests come only while the server runs"
@@ -188,22 +226,57 @@ class ToolServer:
         if params.name not in self.executor:
             raise MCPError(INVALID_PARAMS, unknown_name_sentence(params.name, [d.name for d in self.definitions()]))
         served = self._served(self.executor.definition(params.name))
+        try:
+            result = await self._run(ctx, params, self._dispatcher)
+        except DeferredCall as later:
+            return later.args[0]
+        return CallToolResult.model_validate(result_of(result, served), by_name=False)
+
+    async def _run(self, ctx: Context, params: CallToolRequestParams, dispatcher: CallDispatcher | None) -> ToolResult:
+        """Run a call of a client; None is the dispatcher of the tools.
+
+        Raises:
+            DeferredCall: an answer of the client's user is needed first.
+        """
+        dispatcher = dispatcher or self._dispatcher
+        assert dispatcher is not None, "requests come only while the server runs"
         call = FunctionCall(name=params.name, args=params.arguments or {}, id=f"mcp-{uuid4().hex}")
         session, lasts = self._session_of(ctx)
         ask: Ask | None = None
         if can_be_asked(ctx):
             ask = self._questions.asker(ctx, params, lasts=lasts)
-        async with ProgressPump(ctx.session.report_progress) as progress:
-            in_flight = self._dispatcher.take(call, session=session, ask=ask, progress=progress)
-            try:
-                result = await asyncio.shield(in_flight.work)
-            except asyncio.CancelledError:
-                # Cancelled by the client, or the connection is over. The in_flight itself goes on to its end.
-                in_flight.stop("The client cancelled it.")
-                raise
-            except DeferredCall as later:
-                return later.args[0]
-        return CallToolResult.model_validate(result_of(result, served), by_name=False)
+        client = SdkClient(ctx, self._levels.get(_connection(ctx)))
+        token = CLIENT.set(client)
+        try:
+            async with ProgressPump(ctx.session.report_progress) as progress:
+                in_flight = dispatcher.take(call, session=session, ask=ask, progress=progress)
+                try:
+                    return await asyncio.shield(in_flight.work)
+                except asyncio.CancelledError:
+                    # Cancelled by the client, or the connection is over. The in_flight itself goes on to its end.
+                    in_flight.stop("The client cancelled it.")
+                    raise
+        finally:
+            CLIENT.reset(token)
+            await client.settled()
+
+    async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
+        self._levels[_connection(ctx)] = params.level
+        return EmptyResult()
+
+    async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        self._subscribers.setdefault(str(params.uri), weakref.WeakSet()).add(_connection(ctx))
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        self._subscribers.get(str(params.uri), weakref.WeakSet()).discard(_connection(ctx))
+        return EmptyResult()
+
+    async def resource_updated(self, uri: str) -> None:
+        """Notify the clients that have subscribed to a resource that it has changed."""
+        await self._bus.publish(ResourceUpdated(uri=uri))
+        for connection in list(self._subscribers.get(uri, ())):
+            await connection.notify("notifications/resources/updated", {"uri": uri})
 
     def _served(self, definition: ToolDefinition) -> ServedTool:
         known = self._listed.get(definition.name)

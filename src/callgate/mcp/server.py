@@ -22,7 +22,7 @@ from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.mcp import tools_from
-from callgate.errors import UsageError
+from callgate.errors import ToolError, UsageError
 from callgate.mcp import resources as resource_calls
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.connection import TOOLS_MAX, Connection, OpenedClient
@@ -256,6 +256,17 @@ class McpServer:
         """A prompt with its arguments filled in, as `Gate.run` takes it. Raises `ToolError` if it cannot be read."""
         with self._requests.during(context or _NO_CALL):
             return await self._there(resource_calls.get_prompt(self._running(), name, args or {}))
+
+    async def complete(self, ref: Any, argument: str, value: str) -> list[str]:
+        """The server's completions of an argument of a prompt or of a template; none if it offers none."""
+        if not self._running().about.get("completions"):
+            return []
+        asked = {"name": argument, "value": value}
+        try:
+            found = await self._there(self._running().ask(lambda client: client.complete(ref, asked)))
+        except ToolError:
+            return []
+        return list(found.completion.values)
 
     def _running(self) -> Connection:
         if self._connection is None:
