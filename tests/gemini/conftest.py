@@ -150,10 +150,15 @@ def fake_problems(fake: FakeGemini) -> Iterator[str]:
     for refusal in fake.refusals:
         yield f"the fake refused a request by the rule {refusal.rule!r}: {refusal.message}"
     for number, seen in enumerate(fake.requests):
-        if seen.method != "POST" or seen.path.startswith("/upload/"):
+        if seen.method != "POST" or seen.path.startswith("/upload/") or seen.path.endswith(":cancel"):
             continue
         if seen.path.endswith("/cachedContents"):
             yield from (f"request {number}: {problem}" for problem in cache_problems(seen.json))
+            continue
+        if seen.path.endswith(":batchGenerateContent"):
+            entries = seen.json["batch"]["inputConfig"]["requests"]["requests"]
+            bodies = [{key: value for key, value in entry["request"].items() if key != "model"} for entry in entries]
+            yield from (f"request {number}: {problem}" for body in bodies for problem in problems_of(body))
             continue
         if not isinstance(seen.json, dict):
             yield f"request {number}: not a JSON object"

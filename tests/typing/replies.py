@@ -31,6 +31,7 @@ async def runs(gate: Gate) -> None:
     assert_type(gate.run_sync("How is Oslo?", output=Weather).output.temperature, float)
     assert_type(await gate.run_many(["a", "b"], output=Weather, parallel=2), list[Reply[Weather]])
     assert_type(await gate.run_many(["a", "b"]), list[Reply[None]])
+    assert_type(await gate.run_many(["a", "b"], batch=True), list[Reply[None]])
 
 
 async def calls(reply: Reply[None], record: CallRecord) -> None:

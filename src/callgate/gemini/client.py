@@ -26,6 +26,7 @@ from callgate.wire.retry import RetryingStream
 from callgate.wire.sender import HttpOptions
 
 if TYPE_CHECKING:
+    from callgate.gemini.batches import BatchQueue
     from callgate.gemini.files import FileUploads
     from callgate.gemini.resources import ResourceClient
 
@@ -112,6 +113,12 @@ class GeminiClient:
         from callgate.gemini.resources import ResourceClient  # A plain answer needs none, and would pay for the import.
 
         return ResourceClient(self.surface, self._http, self._clock)
+
+    def batches(self, model: str) -> BatchQueue:
+        """Return a queue of requests to a model that are sent in batches."""
+        from callgate.gemini.batches import BatchQueue
+
+        return BatchQueue(self.resources(), self.surface.resource(model))
 
     def files(self) -> FileUploads:
         """Return the uploads of the same surface."""

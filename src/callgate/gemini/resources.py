@@ -16,7 +16,7 @@ from callgate.errors import ConnectionLostError, JsonError, ProtocolError
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject
-from callgate.wire.client import HttpClient
+from callgate.wire.client import LOOK_BYTES_MAX, HttpClient
 from callgate.wire.endpoint_health import Clock
 from callgate.wire.failures import Sent
 
@@ -34,15 +34,22 @@ class ResourceClient:
         self._dice = random.Random()
 
     async def call(
-        self, method: str, path: str, body: JsonObject | None = None, *, attempts: int | None = None
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        attempts: int | None = None,
+        bytes_max: int = LOOK_BYTES_MAX,
     ) -> JsonObject:
-        """Send a request for a resource, and return the JSON object of the answer.
+        """Send a request for a resource, and return the JSON object of the answer, if it has at most so many bytes.
 
         Raises:
             ModelError: the server refused it, or could not be reached.
         """
         content = b"" if body is None else strict_json.dump(body)
-        _, answer = await self.send(method, self.surface.collection(path), content=content, attempts=attempts)
+        url = self.surface.collection(path)
+        _, answer = await self.send(method, url, content=content, attempts=attempts, bytes_max=bytes_max)
         return answer
 
     async def send(
@@ -54,6 +61,7 @@ class ResourceClient:
         content: bytes = b"",
         attempts: int | None = None,
         with_key: bool = True,
+        bytes_max: int = LOOK_BYTES_MAX,
     ) -> tuple[Mapping[str, str], JsonObject]:
         """Send a request to a URL, and return the headers and the JSON object of the answer.
 
@@ -64,7 +72,7 @@ class ResourceClient:
         for attempt in range(1, most + 1):
             try:
                 status, got, data = await self._http.call(
-                    method, url, headers=headers or {}, content=content, with_key=with_key
+                    method, url, headers=headers or {}, content=content, with_key=with_key, bytes_max=bytes_max
                 )
             except OSError as error:
                 if attempt == most:

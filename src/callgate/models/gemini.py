@@ -98,6 +98,16 @@ class GeminiModel:
         return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
 
     @property
+    def client(self) -> GeminiClient:
+        """The client of its requests."""
+        return self._client
+
+    @property
+    def bodies(self) -> BodyBuilder:
+        """The builder of the bodies of its requests."""
+        return self._bodies
+
+    @property
     def origin(self) -> str:
         """The origin of the signatures in its answers."""
         return self._bodies.origin

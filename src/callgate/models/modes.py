@@ -81,6 +81,11 @@ class ByAbility:
         return self._native.name
 
     @property
+    def native(self) -> Model:
+        """The model itself."""
+        return self._native
+
+    @property
     def provider(self) -> str:
         """The provider."""
         return provider_of_model(self._native)

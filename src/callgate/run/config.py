@@ -50,6 +50,8 @@ class GateConfig:
     declarer: ToolDeclarer
     cache: ContextCache | None = None
     """When the beginning of requests is cached by the provider."""
+    price_factor: float = 1.0
+    """The part of the usual price that is billed."""
     is_durable: bool
     """True if every fact waits for the disk, and not only those that precede an effect."""
     who: AnsweredBy = field(init=False)
@@ -82,7 +84,7 @@ class GateConfig:
         """Return the cost of one answer, if the price of the model, or of the version that answered, is known."""
         today = time.strftime("%Y-%m-%d", time.gmtime())
         price = self.find_price(who.model, today) or (self.find_price(version, today) if version else None)
-        return None if price is None else price.of(usage)
+        return None if price is None else price.of(usage) * self.price_factor
 
     @property
     def ask(self) -> Ask | None:

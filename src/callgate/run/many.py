@@ -1,20 +1,27 @@
-"""Several runs: so many at the same time, with a progress bar; and the events of one run for sync code."""
+"""Several runs: so many at the same time or in batches, with a progress bar; and the events of one run for sync code."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from callgate import user_code
 from callgate.errors import UsageError
 from callgate.events import Event
+from callgate.prices import BATCH_FACTOR
 from callgate.sync import BlockingPortal
 from callgate.types import Reply
 
-__all__ = ["ProgressBar", "ReportProgress", "events_in_sync", "run_each"]
+if TYPE_CHECKING:
+    from callgate.models.batch import BatchModel
+    from callgate.run.config import GateConfig
+
+__all__ = ["BatchedRuns", "ProgressBar", "ReportProgress", "events_in_sync", "in_batches", "run_each"]
 
 T = TypeVar("T")
 
@@ -74,6 +81,50 @@ async def run_each(
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return replies
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedRuns:
+    """Runs whose requests share batches."""
+
+    config: GateConfig
+    model: BatchModel
+
+    def counting(self, run: Callable[[T], Awaitable[Reply[Any]]]) -> Callable[[T], Awaitable[Reply[Any]]]:
+        """The same function, whose end lets the next batch go without it."""
+
+        async def counted(prompt: T) -> Reply[Any]:
+            try:
+                return await run(prompt)
+            finally:
+                self.model.expect(-1)
+
+        return counted
+
+
+@contextlib.asynccontextmanager
+async def in_batches(config: GateConfig, runs: int) -> AsyncGenerator[BatchedRuns]:
+    """A configuration whose model is asked in batches, by so many runs.
+
+    Raises:
+        UsageError: the model takes none.
+    """
+    from callgate.models.batch import batched
+    from callgate.models.gemini import GeminiModel
+    from callgate.models.modes import ByAbility
+
+    native = config.model.native if isinstance(config.model, ByAbility) else config.model
+    if not isinstance(native, GeminiModel):
+        raise UsageError(f"batch=True is for Gemini models by generateContent, and {native.name!r} is none")
+    model = batched(native)
+    model.expect(runs)
+    is_by_ability = native is not config.model
+    try:
+        yield BatchedRuns(
+            replace(config, model=ByAbility(model) if is_by_ability else model, price_factor=BATCH_FACTOR, cache=None), model
+        )
+    finally:
+        await model.aclose()
 
 
 def events_in_sync(portal: BlockingPortal, events: AsyncGenerator[Event, None]) -> Generator[Event, None, None]:

@@ -5,6 +5,7 @@ Typed by `output=`: the reply of a run with `output=Weather` is a `Reply[Weather
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
@@ -180,6 +181,7 @@ class RunMethods:
         output: type[T],
         parallel: int = 8,
         progress: bool | ReportProgress = False,
+        batch: bool = False,
         return_errors: Literal[False] = False,
         **options: Unpack[RunOptions],
     ) -> list[Reply[T]]: ...
@@ -191,6 +193,7 @@ class RunMethods:
         output: None = None,
         parallel: int = 8,
         progress: bool | ReportProgress = False,
+        batch: bool = False,
         return_errors: Literal[False] = False,
         **options: Unpack[RunOptions],
     ) -> list[Reply[None]]: ...
@@ -202,6 +205,7 @@ class RunMethods:
         output: Any = None,
         parallel: int = 8,
         progress: bool | ReportProgress = False,
+        batch: bool = False,
         return_errors: bool = False,
         **options: Unpack[RunOptions],
     ) -> list[Reply[Any] | Exception]: ...
@@ -212,6 +216,7 @@ class RunMethods:
         output: Any = None,
         parallel: int = 8,
         progress: bool | ReportProgress = False,
+        batch: bool = False,
         return_errors: bool = False,
         **options: Unpack[RunOptions],
     ) -> list[Any]:
@@ -222,22 +227,33 @@ class RunMethods:
             output: As for `run`.
             parallel: How many runs there are at the same time.
             progress: True draws a bar on stderr; a function is called with the runs that are over, and with all.
+            batch: True asks Gemini in batches: half the price, and answers within a day. All runs are at the same time then.
             return_errors: An error takes the place of its reply, instead of cancelling the others and being raised.
             options: As for `run`, but for `session` and `answers`.
 
         Raises:
-            UsageError: an option cannot be used for several runs.
+            UsageError: an option cannot be used for several runs, or the model takes no batches.
         """
         from callgate.errors import UsageError
-        from callgate.run.many import run_each
+        from callgate.run.many import in_batches, run_each
 
         if options.get("session") is not None or options.get("answers"):
             raise UsageError("session= and answers= are about one conversation, and run_many starts one for each prompt")
 
-        async def run(prompt: Prompt) -> Reply[Any]:
-            return await self.run(prompt, output=output, **options)
+        gate = self
 
-        return await run_each(run, prompts, parallel=parallel, progress=progress, return_errors=return_errors)
+        async def run(prompt: Prompt) -> Reply[Any]:
+            return await gate.run(prompt, output=output, **options)
+
+        if not batch:
+            return await run_each(run, prompts, parallel=parallel, progress=progress, return_errors=return_errors)
+        asked = prompts if isinstance(prompts, (str, bytes)) else [*prompts]
+        async with in_batches(self._config, len(asked)) as batched:
+            gate = copy.copy(self)
+            gate._config = batched.config
+            return await run_each(
+                batched.counting(run), asked, parallel=max(len(asked), 1), progress=progress, return_errors=return_errors
+            )
 
     def _start(  # noqa: PLR0913 - the options of a run
         self,

@@ -13,6 +13,7 @@ requests with `google_rules` and answers them with the steps of its script. Any 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -22,8 +23,10 @@ from typing import Any
 from callgate.testing.answers import Answer, Ready, answer, call, calls, encode_json, raw, text, thought
 from callgate.testing.examples import demo
 from callgate.testing.exchange import JSON_TYPE, Body, Clock, Exchange, Request
-from callgate.testing.fake_resources import FakeResources, InterruptedUploadError
+from callgate.testing.fake_batches import FakeBatches
+from callgate.testing.fake_resources import FakeResources, Given, InterruptedUploadError
 from callgate.testing.fake_server import FakeServer, run_command
+from callgate.testing.fault_row import FaultStep
 from callgate.testing.faults import fault
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import Refusal, judge, judge_all, parse_body
@@ -61,6 +64,8 @@ class FakeGemini(FakeServer):
     """The refused requests; empty for a correct client."""
     resources: FakeResources = field(init=False)
     """The cached contents and the files."""
+    batches: FakeBatches = field(default_factory=FakeBatches, init=False)
+    """The batches."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +116,7 @@ class FakeGemini(FakeServer):
 
     async def _answer(self, exchange: Exchange) -> None:
         request = exchange.request
-        if self.resources.find(request.path):
+        if self.resources.find(request.path) or self.batches.find(request.path):
             await self._answer_resource(exchange)
         elif (refusal := self._locked(request)) or (refusal := self._lost(request)):
             await _refuse(exchange, refusal)
@@ -131,6 +136,8 @@ class FakeGemini(FakeServer):
         # The address of an upload is its own key.
         given = None if "upload_id" in request.query else self._locked(request)
         try:
+            if given is None and self.batches.find(request.path):
+                given = self._answer_batch(exchange)
             given = given or self.resources.answer(
                 request.method, request.path, request.query, request.headers, exchange.sent, request.json
             )
@@ -143,6 +150,24 @@ class FakeGemini(FakeServer):
             return
         body = Body(JSON_TYPE, (encode_json(given.body, indent=2),), streamed=False)
         await exchange.send_body(body, 200, given.headers)
+
+    def _answer_batch(self, exchange: Exchange) -> Given | Refusal:
+        """Answer a request for batches; each of their requests takes an answer of the script."""
+        request = exchange.request
+
+        def ask(model: str, body: JsonObject) -> JsonObject:
+            one = replace(request, json=body, body=encode_json(body), model=model.removeprefix("models/"), streaming=False)
+            refusal = self._judged(one)
+            step = None if refusal else self._script.take(body, self.clock)
+            if refusal is not None:
+                self.refusals.append(refusal)
+                return {"error": {"code": 3, "message": refusal.message, "status": refusal.status}}
+            if step is None or isinstance(step, FaultStep):
+                return {"error": {"code": 13, "message": "An internal error has occurred.", "status": "INTERNAL"}}
+            return {"response": json.loads(replace(exchange, request=one).messages(step)[0])}
+
+        made = self.batches.answer(request.method, request.path, as_object(request.json), len(request.body), ask)
+        return made if isinstance(made, Refusal) else Given(made)
 
     def _locked(self, request: Request) -> Refusal | None:
         if self.api_key is None:

@@ -90,7 +90,14 @@ class HttpClient:
         return (response.headers, found[0]) if found else None
 
     async def call(
-        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes = b"", with_key: bool = True
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes = b"",
+        with_key: bool = True,
+        bytes_max: int = LOOK_BYTES_MAX,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request that is not part of a conversation, once; return the status, the headers and the body.
 
@@ -112,7 +119,7 @@ class HttpClient:
             async with asyncio.timeout(self.limits.total_s):
                 sent = {**HEADERS, **self.sender.headers, **auth, **headers}
                 response = await client.request(method, url, headers=sent, content=content)
-            if len(response.content) > LOOK_BYTES_MAX:
+            if len(response.content) > bytes_max:
                 raise ProtocolError(f"the answer to {method} is too long")
             return response.status_code, response.headers, response.content
         except (httpx2.HTTPError, HttpError) as error:
