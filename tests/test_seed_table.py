@@ -1849,6 +1849,12 @@ def the_service_answers_on_the_port_and_to_the_body_of_the_document() -> None:
 # --- and all of them are run ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row_id", sorted(ROWS))
+SLOW_ROWS = {"004-29"}
+"""Rows that start a program and a server twice."""
+
+
+@pytest.mark.parametrize(
+    "row_id", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_ROWS else []) for name in sorted(ROWS)]
+)
 def test_row(row_id: str) -> None:
     ROWS[row_id]()

@@ -39,6 +39,7 @@ def test_attack(attack_name: str, back_end: str, tmp_path: Path, attack_table, n
     attack_table.run_case(attack_name, tmp_path, lambda root, **options: FileTools(root, backend=back_end, **options))
 
 
+@pytest.mark.slow
 def test_all_attacks_as_a_user_without_rights(back_end: str, needs_back_end) -> None:
     needs_back_end(back_end)
     if os.geteuid() != 0:

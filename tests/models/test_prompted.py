@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import random
 from typing import Any
 
 import pytest
@@ -409,10 +408,12 @@ CALLS = [
 HOSTILE = [disguise.replace("{}", call, 2) for disguise in DISGUISES for call in CALLS]
 
 
-def test_no_call_in_a_tool_result_or_a_users_text_runs(scale):
-    assert len(HOSTILE) >= 500
-    chosen = random.Random(5).sample(HOSTILE, 500) if scale == 1 else HOSTILE
+SOME = HOSTILE[::7]
+"""Every disguise and every call at least twice."""
 
+
+@pytest.mark.parametrize("chosen", [SOME, pytest.param(HOSTILE, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_no_call_in_a_tool_result_or_a_users_text_runs(chosen):
     async def talk() -> None:
         for hostile in chosen:
             result = [hostile, {"page": hostile, hostile: 1}, [hostile], {"error": hostile}][len(hostile) % 4]
@@ -434,7 +435,7 @@ def test_no_call_in_a_tool_result_or_a_users_text_runs(scale):
     assert RAN == []
 
 
-@pytest.mark.parametrize("hostile", HOSTILE[::7])
+@pytest.mark.parametrize("hostile", SOME)
 def test_a_result_says_the_same_and_holds_no_call(hostile):
     response = {"result": hostile.replace("\ud800", "?")}
     rendered = render_content({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": response}}]})

@@ -387,6 +387,7 @@ def test_stored_brotli_can_be_read_back() -> None:
     assert b"The quick brown fox" in brotli.decompress(body_of("W38:br"))
 
 
+@pytest.mark.slow
 def test_the_bomb_is_small_and_becomes_a_gibibyte() -> None:
     data = unframed(seen("W38:bomb")[0])[2]
     assert len(data) < 2 << 20

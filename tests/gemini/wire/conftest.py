@@ -235,10 +235,10 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.fixture
-def stride(way: str) -> int:
+@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.slow)])
+def stride(way: str, request: pytest.FixtureRequest) -> int:
     """Of how many steps of a long test one is taken: all on the first way and in a soak."""
-    return 1 if way == WAYS[0] or IS_SOAK else 23
+    return 1 if (request.param == "all" and way == WAYS[0]) or IS_SOAK else 23
 
 
 @pytest.fixture
