@@ -1757,7 +1757,8 @@ def cloudgenie() -> McpServer:
     names = ("cloudgenie_get_blueprints", "cloudgenie_create_resource", "cloudgenie_get_resources")
     tools = [{"name": name, "inputSchema": {"type": "object"}, "_meta": {"does": "echo"}} for name in names]
     script = Path(__file__).with_name("mcp") / "scripted_server.py"
-    return McpServer("cloudgenie", command=[sys.executable, "-I", str(script), json.dumps({"tools": [], "more": tools})])
+    command = [sys.executable, "-I", str(script), json.dumps({"tools": [], "more": tools})]
+    return McpServer("cloudgenie", command=command, start_s=120)
 
 
 @row("004-09")
@@ -1802,7 +1803,7 @@ def the_documented_tools_are_served() -> None:
     serve = [sys.executable, "-m", "callgate", "mcp", "serve", "-T", str(EXAMPLE / "catalogue.py")]
 
     async def story() -> list[str]:
-        server = McpServer("cloudgenie", command=serve, start_s=60)
+        server = McpServer("cloudgenie", command=serve, start_s=120)
         await server.start(story)
         try:
             return [item.definition.name for item in server.runnables()]
