@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ import pytest
 from callgate import Executor, FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
 from callgate.events import ApprovalNeeded
 from callgate.permission import Answered, Rule
-from callgate.permission.guard import Guard
+from callgate.permission.guard import CallGuard, Guard
+from callgate.permission.rates import Rate, RateLimits
 from callgate.store import MemoryStore
 from callgate.testing import call
 from callgate.tools.precheck import PREVIEW_CHARS_MAX
+from callgate.types import CallRecord
 
 
 def run(work: Coroutine[Any, Any, Any], seconds: float = 30) -> Any:
@@ -257,3 +261,24 @@ def test_a_tool_that_is_not_there_any_more_is_denied() -> None:
     guard = Guard(tools=Executor([]), policy=Policy())
     decision = guard.verdict(FunctionCall(name="gone", id="a"), ())
     assert (decision.verdict, decision.reason) == ("deny", "The tool 'gone' is not there any more.")
+
+
+def test_the_audit_log_names_a_tool_of_two_servers_as_its_server_does_and_as_the_model_does(tmp_path: Path) -> None:
+    shared = Save(name="web__save", alias_of="save", kind="mcp", server="web")
+    gate = Gate(ScriptedModel([call("web__save"), "ok"]), [shared], approve=Asked("yes"), audit=tmp_path / "audit.jsonl")
+    run(gate.run("Go"))
+    records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text("utf-8").splitlines()]
+    start = next(record for record in records if record.get("kind") == "start")
+    assert (start["tool"], start["server"], start["alias"]) == ("save", "web", "web__save")
+
+
+def test_a_run_that_is_over_leaves_its_places_to_others() -> None:
+    async def story() -> list[bool]:
+        guard = Guard(tools=Executor([Save()]), policy=Policy(), rates=RateLimits(tools={"save": Rate(concurrent=1)}))
+        first, second = (CallGuard(guard, name, lambda: None) for name in "ab")
+        records = [CallRecord(call=FunctionCall(name="save", id=name), state="allowed") for name in "ab"]
+        begun = [bool((await first.admit(records[:1]))[0]), bool((await second.admit(records[1:]))[0])]
+        first.close()
+        return [*begun, bool((await second.admit(records[1:]))[0])]
+
+    assert run(story()) == [True, False, True]

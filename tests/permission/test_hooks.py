@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
@@ -162,6 +163,20 @@ def test_a_hook_that_is_not_there_or_says_nonsense_has_failed():
         Hook(command=python("print('hello')")), Hook(command=python("print([1])"), may_rewrite=True), n=1
     )
     assert (note.ran, notices) == ([{"n": 1}], [])
+
+
+@pytest.mark.parametrize("on_failure", ["warn", "deny"])
+def test_a_hook_that_cannot_be_told_of_the_call_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, on_failure: Any
+):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with caplog.at_level(logging.CRITICAL, "callgate"):
+        note, reply, notices, _ = story(Hook(command=python("sys.exit(0)"), on_failure=on_failure), n=1)
+    assert (len(note.ran), reply.calls[0].state) == {"warn": (1, "finished"), "deny": (0, "denied")}[on_failure]
+    assert ["FileNotFoundError" in notice.message for notice in notices] == [True] * (on_failure == "warn")
 
 
 def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from callgate.errors import UsageError
 from callgate.permission import SENSITIVE, Policy, Rule
 from callgate.permission.rules import rule_from
-from callgate.permission.session_rules import session_rule
+from callgate.permission.session_rules import scope_of, session_rule
 from callgate.types import Decision, FunctionCall, ToolDefinition
 
 CALL = FunctionCall(name="f")
@@ -353,3 +353,60 @@ def test_builtin_names_the_tools_that_live_on_no_server() -> None:
     own, theirs = ToolDefinition(name="f"), ToolDefinition(name="f", server="git", kind="mcp")
     assert [rule_from("deny @builtin").selects(tool) for tool in (own, theirs)] == [True, False]
     assert [rule_from("allow @builtin/g*").selects(tool) for tool in (own, ToolDefinition(name="get"))] == [False, True]
+
+
+# --- servers that the provider calls -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Policy(), False),
+        (Policy(default="allow"), False),
+        (Policy(rules=["allow *"]), False),
+        (Policy(rules=["allow @gi*"]), False),
+        (Policy(rules=["allow @git/get_*"]), False),
+        (Policy(rules=[Rule(verdict="allow", tool="@git", paths=["docs/**"])]), False),
+        (Policy(rules=[Rule(verdict="allow", tool="@git", read_only=False)]), False),
+        (Policy(rules=["allow @git"]), True),
+        (Policy(rules=["allow @git/*"]), True),
+        (Policy(default="deny", rules=["allow @git"]), True),
+        (Policy(rules=["allow @git"], mode="plan"), False),
+        (Policy(rules=["allow @git", "deny @git"]), False),
+        (Policy(rules=["allow @git", "deny @git/delete_*"]), False),
+        (Policy(rules=["allow @git", "ask @GIT/delete_*"]), False),
+        (Policy(rules=["allow @git", "deny delete_*"]), False),
+        (Policy(rules=["allow @git", Rule(verdict="deny", read_only=True)]), False),
+        (Policy(rules=["allow @git", Rule(verdict="deny", paths=["vendor/"])]), False),
+        (Policy(rules=["allow @git", Rule(verdict="deny", tool="write_*", kind="file")]), True),
+        (Policy(rules=["allow @git", "deny @hub/delete_*", "deny @builtin"]), True),
+        (Policy(rules=["allow @git"]).strictest(Policy()), False),
+        (Policy(rules=["allow @git"]).strictest(Policy(rules=["allow @git"])), True),
+        (Policy(rules=["allow @git"]).strictest(Policy(rules=["allow @git", "ask delete_*"])), False),
+    ],
+)
+def test_a_server_that_others_call_is_allowed_by_its_name_and_if_no_rule_may_be_about_its_tools(
+    policy: Policy, expected: bool
+) -> None:
+    assert policy.allows_server("git") is expected
+
+
+# --- lasting answers in words --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "expected"),
+    [
+        (ToolDefinition(name="run", kind="command"), {"command": ["make"]}, "for exactly this"),
+        (ToolDefinition(name="save", kind="file"), {"path": "src/a"}, "for /src/**"),
+        (ToolDefinition(name="save", kind="file"), {"path": "a", "to": "src/b"}, "for /*, /src/**"),
+        (ToolDefinition(name="save", kind="file"), {}, "with any arguments"),
+        (ToolDefinition(name="pay", kind="mcp", server="bank"), {"to": "x"}, "with any arguments"),
+    ],
+)
+def test_the_scope_of_always_is_said_in_words(tool: ToolDefinition, args: Any, expected: str) -> None:
+    assert scope_of(tool, FunctionCall(name=tool.name, args=args, id="a")) == expected
+
+
+def test_a_rule_that_wants_no_confirmation_has_no_text_to_repeat() -> None:
+    assert Rule(verdict="ask", tool="drop").confirmation(ToolDefinition(name="drop"), {"name": "orders"}) == ""

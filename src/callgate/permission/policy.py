@@ -223,12 +223,14 @@ class Policy:
         return self.explain(definition).declared
 
     def allows_server(self, name: str) -> bool:
-        """True if a rule allows a server by its name (`@name`) for all calls, and no rule asks or denies.
+        """True if a rule allows a server by its name (`@name`) for all calls, and no rule asks about or denies any of them.
 
-        For servers that the provider of the model calls by itself: their calls never come by here.
+        For servers that the provider of the model calls by itself: their calls never come by here, and their tools are not
+        known, so that a rule about tools of any server counts.
         """
-        about = self._about(ToolDefinition(name="*", kind="mcp", server=name))
-        is_named = any(rule.verdict == "allow" and rule.server == name and not rule.is_conditional for rule in about)
+        about = [rule for rule in self.rules if isinstance(rule, Rule) and rule.may_select_of(name)]
+        allowing = [rule for rule in about if rule.verdict == "allow" and not rule.is_conditional]
+        is_named = any((rule.server, rule.tool) == (name, "*") for rule in allowing if rule.read_only is None)
         is_clear = all(rule.verdict == "allow" for rule in about) and self.mode != "plan"
         return is_named and is_clear and all(part.allows_server(name) for part in self.parts)
 

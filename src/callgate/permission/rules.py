@@ -105,6 +105,10 @@ class Rule:
             return False
         return self._subject.fits(definition, wide=self.verdict != "allow")
 
+    def may_select_of(self, server: str) -> bool:
+        """True if the rule may be about some tool of an MCP server whose tools are not known."""
+        return self.kind in (None, "mcp") and self._subject.may_be_of(server, wide=self.verdict != "allow")
+
     def matches(self, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
         """True if the arguments are those that the rule is about."""
         if self.paths is not None and not self._paths:

@@ -72,6 +72,10 @@ class Subject:
             return any(map(glob.narrow, names))
         return any(map(glob.wide, (*names, definition.name)))
 
+    def may_be_of(self, server: str, *, wide: bool) -> bool:
+        """True if it may be about some tool of a server."""
+        return self.server is None or self._is_of(server, wide=wide)
+
     def _is_of(self, server: str | None, *, wide: bool) -> bool:
         assert self.server is not None
         if server is None or is_reserved_server(self.server):

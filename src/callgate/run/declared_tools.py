@@ -205,5 +205,6 @@ def refuse_remote_servers(declaration: Declaration, policy: Policy) -> None:
         if not policy.allows_server(name):
             raise UsageError(
                 f"the MCP server {name!r} would be called by Google, past every permission here: allow it by name, with "
-                f"Policy(rules=['allow @{name}']), or pass McpServer(...) to have its calls run here"
+                f"Policy(rules=['allow @{name}']) and no rule that asks about or denies tools it may have, or pass "
+                "McpServer(...) to have its calls run here"
             )
