@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from typing import Any, get_args
 
@@ -261,3 +262,20 @@ class _Counted:
     def __call__(self, value: Any) -> Any:
         self.count += 1
         return self.function(value)
+
+
+def test_the_kind_of_a_fact_is_seen_at_the_beginning_of_its_line():
+    line = codec.encode(facts.CallStarted(id="a"))
+    assert line.startswith(codec.line_start("call_started"))
+    assert (codec.kind_of(line[:40]), codec.kind_of(b'{"v": 1, "kind": "rewound"'), codec.kind_of(b"junk")) == (
+        "call_started",
+        "rewound",
+        "",
+    )
+
+
+def test_tokens_of_journals_from_before_the_rename_are_read():
+    line = codec.encode(facts.ModelAnswered(content={"role": "model", "parts": []}, finish_reason="STOP", usage=Usage()))
+    old = json.loads(line)
+    old["usage"] = {"prompt_tokens": 7, "total_tokens": 9}
+    assert codec.decode(json.dumps(old).encode()).usage == Usage(input_tokens=7, total_tokens=9)

@@ -682,3 +682,135 @@ def test_calls_of_an_adopted_session_are_decided_again_and_those_that_are_over_s
         ("look1", "proposed"),
         ("nobody2", "failed"),
     ]
+
+
+# An answer that must fit a schema ---------------------------------------------------------------------------------------
+
+SCHEMA = {"type": "object"}
+
+
+def with_output(**options: Any) -> RunMachine:
+    loop = started(output=SCHEMA, **options)
+    loop.apply(answered(said="{}"))
+    return loop
+
+
+def test_an_answer_with_a_schema_is_checked_before_it_counts():
+    loop = with_output()
+    assert loop.todo() == facts.Todo(check_output=facts.CheckOutput("{}", SCHEMA))
+    assert len(loop.conversation) == 1, "it is not in the history yet"
+    loop.apply(facts.OutputChecked(value={}))
+    assert (loop.todo().finish, loop.reply("s").output) == (facts.Finish("STOP"), {})
+    loop.apply(facts.OutputChecked(value={"late": 1}))
+    assert loop.reply("s").output == {}
+
+
+def test_an_answer_that_does_not_fit_is_asked_for_again_and_taken_when_there_are_no_attempts_left():
+    loop = with_output(output_retries=1)
+    loop.apply(facts.OutputChecked(problems=("a is missing",)))
+    ask = loop.todo().ask_model
+    assert ask is not None
+    assert (ask.tool_choice, "a is missing" in (ask.feedback or "")) == ("none", True)
+    loop.apply(answered(said="{}"))
+    loop.apply(facts.OutputChecked(problems=("a is missing",)))
+    assert loop.todo().finish == facts.Finish("STOP", "output", "a is missing")
+    assert loop.conversation.is_model(-1)
+
+
+def test_a_run_that_is_cancelled_while_its_answer_is_checked_keeps_the_answer():
+    loop = with_output()
+    loop.apply(facts.Cancelled())
+    assert loop.todo().finish == facts.Finish("cancelled", None, "The user cancelled the run.")
+    assert loop.conversation.is_model(-1)
+
+
+def test_cancelling_what_has_not_begun_changes_nothing():
+    loop = RunMachine([KNOWN])
+    loop.apply(facts.Cancelled())
+    assert (loop.phase, len(loop.conversation)) == ("idle", 0)
+
+
+# Budgets ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"run_tokens": 10}, "token_limit"),
+        ({"session_tokens": 10}, "token_limit"),
+        ({"run_cost": 0.5}, "cost_limit"),
+        ({"session_cost": 0.5}, "cost_limit"),
+    ],
+)
+def test_a_budget_that_is_used_up_ends_the_run_after_the_calls(limits: dict[str, Any], reason: str):
+    loop = started(**limits)
+    loop.apply(replace(answered("look"), usage=Usage(total_tokens=10), cost=0.5))
+    allowed(loop, "look0")
+    run_call(loop, "look0")
+    assert loop.todo().finish == facts.Finish(reason)
+
+
+# Facts about the conversation -------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_the_server_works_on_is_asked_for_by_its_id_until_it_is_answered():
+    loop = started()
+    accepted = facts.ModelAccepted(id="i1", origin="interactions:x")
+    loop.apply(accepted)
+    assert loop.todo() == facts.Todo(ask_model=facts.AskModel("auto", accepted=accepted))
+    loop.apply(answered(said="Done."))
+    loop.apply(facts.ModelAccepted(id="i2", origin="interactions:x"))
+    assert (loop.todo().finish, loop.run.accepted) == (facts.Finish("STOP"), None)
+
+
+def test_a_rewind_keeps_the_first_contents_or_those_it_brings():
+    loop = started()
+    loop.apply(answered(said="Done."))
+    loop.apply(facts.Rewound(contents_kept=1))
+    assert (loop.phase, loop.conversation.contents) == ("idle", [{"role": "user", "parts": [text("Go.")]}])
+    before = [{"role": "user", "parts": [text("Before.")]}]
+    loop.apply(facts.Rewound(contents_kept=1, contents=before))
+    assert loop.conversation.contents == before
+
+
+def test_a_lasting_answer_to_a_nested_call_counts_for_the_session():
+    rule = SessionRule(id="always-n", tool="look", server=None, digest="d1", raised_by="default")
+    loop = started()
+    loop.apply(facts.NestedCall(parent="send0", id="n", name="look", args={}, rule=rule))
+    assert loop.always == {"always-n": rule}
+
+
+def test_a_long_history_is_shortened_before_the_next_request_and_that_costs():
+    loop = started(context_tokens=1_000, run_cost=1.0)
+    for _ in range(4):
+        loop.apply(answered(said="word " * 2_000))
+        loop.apply(facts.RunStarted(content={"role": "user", "parts": [text("More.")]}, limits=loop.run.limits))
+    shorten = loop.todo().shorten
+    assert shorten is not None
+    assert shorten.summarize
+    assert shorten.plan.dropped > 0
+    loop.apply(facts.HistoryShortened(dropped=shorten.plan.dropped, summary="They spoke.", cost=0.25))
+    assert (loop.todo().ask_model is not None, loop.cost, loop.run.summaries) == (True, 0.25, 1)
+    again = RunMachine([KNOWN])
+    again.apply(facts.HistoryShortened(dropped=0))
+    assert again.phase == "idle"
+
+
+def test_a_run_of_a_request_is_known_by_its_key():
+    assert started(request="key").requests == {"key"}
+
+
+def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_rest_counts():
+    broken: Any = facts.RunStarted(content=5)  # pyright: ignore[reportArgumentType]
+    loop = RunMachine([KNOWN, broken, facts.RunStarted(content={"role": "user", "parts": [text("Go.")]})])
+    assert (len(loop.quarantined), len(loop.conversation)) == (1, 1)
+    assert "fact 1 (RunStarted) cannot be applied" in loop.quarantined[0]
+
+
+def test_long_arguments_are_compared_by_a_hash():
+    loop = started(repeats=2)
+    loop.apply(answered("look", args={"text": "x" * 100_000}))
+    allowed(loop, "look0")
+    run_call(loop, "look0")
+    loop.apply(answered("look", args={"text": "x" * 100_000}))
+    assert "the same call was made 2 times" in responses(loop)[0]["error"]

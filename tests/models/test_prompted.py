@@ -17,6 +17,7 @@ from callgate.history import encoded as written
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.machine.facts import HOW_TO_CALL
+from callgate.models import AnsweredBy
 from callgate.models.prompted import PromptedModel
 from callgate.prompted import parse_text, render_content
 from callgate.prompted.render import HOW_TO_WRITE
@@ -322,6 +323,30 @@ def test_a_long_conversation_is_rendered_once():
         model._asked(request_of(Conversation([{"role": "user", "parts": [{"text": "x"}]}]), definitions))
     assert len(model._rendered) <= 16
     assert len(model._prompts) <= 16
+
+
+def test_what_the_inner_model_knows_is_asked_of_it():
+    class Inner(ScriptedModel):
+        known_settings = frozenset({"temperature"})
+
+        async def count_tokens(self, request: ModelRequest) -> int:
+            return len(request.declaration.tools)
+
+        async def describe(self) -> dict[str, Any]:
+            return {"size": "small"}
+
+        async def generate(self, request: ModelRequest) -> Any:
+            yield AnsweredBy("other", "native:other")
+            async for item in super().generate(request):
+                yield item
+
+    async def story() -> Any:
+        model = PromptedModel(Inner(["Done."]))
+        reply = await Gate(model, tools=TOOLS).run("Go.")
+        request = request_of(Conversation(), [ToolDefinition(name="add")])
+        return reply.model, model.known_settings, await model.count_tokens(request), await model.describe()
+
+    assert asyncio.run(story()) == ("other", {"temperature"}, 0, {"size": "small"})
 
 
 def test_a_content_of_thoughts_alone_leaves_nothing_behind():
