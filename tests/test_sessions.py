@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, tool
+from callgate import Gate, Limits, Policy, ScriptedModel, ToolContext, UsageError, tool
 from callgate.content.read import parts_of
 from callgate.errors import ConnectionLostError, JsonError, ServerUnavailableError, SessionBusyError, SessionChangedError
 from callgate.events import Notice
@@ -631,3 +631,42 @@ def test_facts_of_the_wrong_type_are_refused_in_plain_words():
             await import_session(MemoryStore(), "t", broken)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("number", [1.5, True, "1", None, [1]])
+def test_a_number_of_exchanges_that_is_none_is_an_error_that_says_so(number: Any) -> None:
+    store = MemoryStore()
+    asyncio.run(Gate(ScriptedModel(["Hello."]), store=store).run("Hi.", session="s"))
+    with pytest.raises(UsageError, match="use a whole number of exchanges"):
+        asyncio.run(rewind(store, "s", exchanges=number))
+    if not isinstance(number, str | None):
+        with pytest.raises(UsageError, match="use a whole number of exchanges"):
+            asyncio.run(fork(store, "s", "t", exchange=number))
+
+
+def test_a_lasting_answer_to_a_nested_call_does_not_outlive_its_exchange() -> None:
+    store, asked = MemoryStore(), list[str]()
+
+    def pay(to: str) -> str:
+        """Pay."""
+        return "paid"
+
+    @tool
+    async def order(context: ToolContext) -> str:
+        """Order."""
+        return (await context.call_tool("pay", {"to": "bob"})).status
+
+    async def approve(call: FunctionCall, *_: Any) -> str:
+        asked.append(call.name)
+        return "always"
+
+    async def story() -> tuple[int, int]:
+        model = ScriptedModel(["Hello.", call("order"), "Ordered."])
+        gate = Gate(model, [pay, order], policy=Policy(rules=["ask pay"]), approve=approve, store=store)
+        await gate.run("Hi.", session="s")
+        await gate.run("Order.", session="s")
+        before = len(await gate.session_rules("s"))
+        await rewind(store, "s")
+        return before, len(await gate.session_rules("s"))
+
+    assert (asyncio.run(story()), asked) == ((1, 0), ["pay"])

@@ -321,6 +321,7 @@ async def rewind(
         SessionBusyError: the session is in use.
         StoreError: the store cannot be used.
     """
+    _check_number(exchanges, "exchanges")
     async with leased(store, session) as lease:
         facts = await store.load(session)
         known = exchanges_of(facts)
@@ -334,10 +335,15 @@ async def rewind(
         calls = [call_id for exchange in taken for call_id in exchange.calls]
         notes = list(undo(session, calls)) if undo is not None and calls else []
         # A lasting answer belongs to its exchange: it does not outlive one that is taken back.
-        later = [fact for fact in facts[taken[0].position :] if isinstance(fact, words.ApprovalAnswered) and fact.rule]
-        revoked = [words.AlwaysRevoked(rule=fact.rule.id) for fact in later if fact.rule is not None]
+        later = [fact for fact in facts[taken[0].position :] if isinstance(fact, words.ApprovalAnswered | words.NestedCall)]
+        revoked = [words.AlwaysRevoked(rule=id) for id in dict.fromkeys(fact.rule.id for fact in later if fact.rule)]
         await store.append(lease, [_cut_before(taken[0], facts), *revoked], position=lease.position, durable=True)
     return RewindResult(exchanges=taken, notes=notes)
+
+
+def _check_number(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}={value!r}: use a whole number of exchanges")
 
 
 def _cut_before(exchange: Exchange, facts: Sequence[Fact]) -> Fact:
@@ -370,6 +376,8 @@ async def fork(store: Store, session: str, target: str, *, exchange: int | str |
         if not places:
             raise SessionChangedError(f"session {session!r} has no exchange {exchange!r} any more: read it again")
         exchange = places[0]
+    if exchange is not None:
+        _check_number(exchange, "exchange")
     if exchange is not None and not 0 <= exchange <= len(known):
         raise UsageError(f"session {session!r} has {len(known)} exchanges, and no exchange {exchange}")
     cut = [_cut_before(known[exchange], facts)] if exchange is not None and exchange < len(known) else []

@@ -776,6 +776,7 @@ def test_a_rewind_keeps_the_first_contents_or_those_it_brings():
 def test_a_lasting_answer_to_a_nested_call_counts_for_the_session():
     rule = SessionRule(id="always-n", tool="look", server=None, digest="d1", raised_by="default")
     loop = started()
+    loop.apply(facts.NestedCall(parent="send0", id="n", name="look", args={}))
     loop.apply(facts.NestedCall(parent="send0", id="n", name="look", args={}, rule=rule))
     assert loop.always == {"always-n": rule}
 

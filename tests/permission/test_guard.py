@@ -265,11 +265,17 @@ def test_a_tool_that_is_not_there_any_more_is_denied() -> None:
 
 def test_the_audit_log_names_a_tool_of_two_servers_as_its_server_does_and_as_the_model_does(tmp_path: Path) -> None:
     shared = Save(name="web__save", alias_of="save", kind="mcp", server="web")
-    gate = Gate(ScriptedModel([call("web__save"), "ok"]), [shared], approve=Asked("yes"), audit=tmp_path / "audit.jsonl")
+    gate = Gate(
+        ScriptedModel([call("web__save"), "ok"]),
+        [shared],
+        approve=Asked(Answered(answer="yes", by="Ann")),
+        audit=tmp_path / "audit.jsonl",
+    )
     run(gate.run("Go"))
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text("utf-8").splitlines()]
     start = next(record for record in records if record.get("kind") == "start")
     assert (start["tool"], start["server"], start["alias"]) == ("save", "web", "web__save")
+    assert start["decision"]["approver"] == "Ann"
 
 
 def test_a_run_that_is_over_leaves_its_places_to_others() -> None:

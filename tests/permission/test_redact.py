@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from callgate import Gate, GeminiModel, ScriptedModel
 from callgate.config.known_secrets import remember_secrets, remember_secrets_in
-from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, is_secret_name
+from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, environment_secrets, is_secret_name
 from callgate.testing import call
 
 _spec = importlib.util.spec_from_file_location("secrets_made_up", Path(__file__).with_name("secrets_made_up.py"))
@@ -208,7 +208,8 @@ def test_hostile_repetition_is_read_to_its_end(piece: str):
     "name",
     [
         "db_pass", "smtp_pass", "github_pat", "GH_PAT", "DB_PASS", "auth_header", "ssh_key", "master_key", "access_tokens",
-        "refresh_tokens", "authTokens", "dbPass", "api-keys", "encryptionKey", "MY_CREDS",
+        "refresh_tokens", "authTokens", "dbPass", "api-keys", "encryptionKey", "MY_CREDS", "pats", "wifi_psk", "pw",
+        "recovery_codes", "backupCodes",
     ],
 )  # fmt: skip
 def test_more_names_of_secrets_are_known(name: str):
@@ -222,10 +223,25 @@ def test_tokens_are_shown_as_a_number_and_hidden_as_texts():
     assert Redactor().value({"tokens": ["s3cr3t-of-mine"]}) == {"tokens": "[redacted]"}
 
 
+@pytest.mark.parametrize("name", ["cached_access_token", "used_refresh_token", "input_token", "prompt_tokens"])
+def test_a_name_that_may_count_tokens_hides_a_text_and_shows_a_number(name: str):
+    shown: list[Any] = [7, 1.5, "4096", "128k", {"cached_tokens": 5}, [1, 2]]
+    assert [Redactor().value({name: value})[name] for value in shown] == shown
+    assert [Redactor().value({name: value})[name] for value in ("s3cr3t-of-mine", ["s3cr3t-of-mine"])] == ["[redacted]"] * 2
+    environment = {name.upper(): "s3cr3t-of-mine", "MAX_TOKENS": "4096", "TOKENIZER": "cl100k_base"}
+    assert environment_secrets(environment) == ["s3cr3t-of-mine"]
+
+
+def test_a_table_called_tokens_is_hidden():
+    assert Redactor().value({"tokens": {"a": "s3cr3t-of-mine"}}) == {"tokens": "[redacted]"}
+
+
 def test_a_value_beside_its_name_is_hidden():
     redactor = Redactor()
     assert redactor.value({"name": "Authorization", "value": "Zm9vYmFy"}) == {"name": "Authorization", "value": "[redacted]"}
     assert redactor.value(["--password", "s3cretpw", "-v"]) == ["--password", "[redacted]", "-v"]
+    assert redactor.value(["--pin", "1234"]) == ["--pin", "[redacted]"]
+    assert redactor.value(["password", ["s3cretpw"], "token", 5]) == ["password", "[redacted]", "token", 5]
     assert redactor.value([["X-Api-Key", "s3cretpw"]]) == [["X-Api-Key", "[redacted]"]]
     assert redactor.value({"name": "color", "value": "red"}) == {"name": "color", "value": "red"}
     assert redactor.value([]) == []
@@ -330,3 +346,20 @@ def test_the_key_of_a_model_is_not_in_the_audit_log_although_only_the_model_was_
     gate = Gate(ScriptedModel([call("note", text="key mylocalkey-0123456789abcdef end"), "x"]), [note], audit=tmp_path / "a")
     asyncio.run(gate.run("x"))
     assert "mylocalkey" not in (tmp_path / "a").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"access_tokens": ["s3cr3t-of-mine"]', '"access_tokens":[redacted]"]'),
+        ("<password>s3cr3t-of-mine</password>", "<password>[redacted]"),
+        ("mysql --password s3cr3t-of-mine -v", "mysql --password [redacted] -v"),
+        ("run --api-key 's3cr3t-of-mine'", "run --api-key [redacted]'"),
+        ("github_pat: s3cr3t-of-mine", "github_pat:[redacted]"),
+        ("run --password -v", "run --password -v"),
+        ("a--token-s3cr3t", "a--token-s3cr3t"),
+        ("see --tokens-per-day", "see --tokens-per-day"),
+    ],
+)
+def test_a_secret_in_a_list_a_tag_or_after_a_flag_is_hidden(text: str, expected: str):
+    assert Redactor().text(text) == expected

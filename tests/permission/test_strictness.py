@@ -166,6 +166,14 @@ def test_a_list_of_paths_that_came_out_empty_allows_nothing_and_denies_everythin
     assert decided(Policy(rules=[Rule(verdict="deny", tool="write_file", paths=[])]), tool, {"path": "a"}) == "deny"
 
 
+@pytest.mark.parametrize("field", ["args", "patterns"])
+def test_a_table_of_arguments_that_came_out_empty_allows_nothing_and_denies_everything(field: str):
+    tool = ToolDefinition(name="write_file", kind="file")
+    given: Any = {field: {}}
+    assert decided(Policy(rules=[Rule(verdict="allow", tool="write_file", **given)]), tool, {"path": "a"}) == "ask"
+    assert decided(Policy(rules=[Rule(verdict="deny", tool="write_file", **given)]), tool, {"path": "a"}) == "deny"
+
+
 # --- one reader ----------------------------------------------------------------------------------------------------------
 
 

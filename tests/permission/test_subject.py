@@ -254,3 +254,10 @@ def test_a_hook_that_lets_both_calls_pass_keeps_the_change_of_a_later_one():
     hooks = (look, Hook(command=(sys.executable, "-c", rewrite), may_rewrite=True))
     run(Gate(ScriptedModel([call("note", n="a"), "x"]), [note], policy=Policy(hooks=hooks)).run("x"))
     assert ran == ["changed"]
+
+
+@pytest.mark.parametrize("rule", ["deny !delete_*", "deny @github/!x", "deny @!github"])
+def test_a_rule_about_everything_but_some_tools_is_refused(rule: str) -> None:
+    with pytest.raises(UsageError, match="no name holds '!'"):
+        Policy(rules=[rule])
+    assert Policy(rules=["deny x[!a]"]).rules

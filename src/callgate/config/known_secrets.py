@@ -14,7 +14,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from callgate.config.encoded_secrets import SecretNeedles
-from callgate.config.secret_names import environment_secrets, is_secret_name
+from callgate.config.secret_names import environment_secrets, is_number, is_secret_name, may_be_count
 
 __all__ = [
     "known_secrets", "known_version", "redact_known", "redact_known_in", "remember_secrets", "remember_secrets_in",
@@ -64,7 +64,7 @@ def remember_tokens(value: Any) -> None:
         name, item = waiting.pop()
         if isinstance(item, Mapping):
             waiting += cast("Mapping[str, Any]", item).items()
-        elif isinstance(item, str) and is_secret_name(name):
+        elif isinstance(item, str) and (is_secret_name(name) or (may_be_count(name) and not is_number(item))):
             remember_secrets(item)
 
 

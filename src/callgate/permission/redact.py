@@ -15,7 +15,15 @@ from typing import Any, cast
 
 from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.known_secrets import CHARS_MIN, known_secrets, known_version
-from callgate.config.secret_names import KEY_WORDS, KEYED, environment_secrets, is_secret_name, letters_of
+from callgate.config.secret_names import (
+    KEY_WORDS,
+    KEYED,
+    environment_secrets,
+    is_number,
+    is_secret_name,
+    letters_of,
+    may_be_count,
+)
 
 __all__ = ["KEY_WORDS", "SHAPES", "Redactor", "environment_secrets", "is_secret_name"]
 
@@ -34,7 +42,7 @@ _NAMED = frozenset({"value", "values", "val", "v", "content", "text", "data", "d
 _B64 = r"[A-Za-z0-9+/]"
 _URL64 = r"[A-Za-z0-9_-]"
 _SECRET_WORDS = (
-    "pass", "pwd", "secret", "token", "key", "auth", "credential", "cookie", "signature", "session",
+    "pass", "pwd", "secret", "token", "key", "auth", "credential", "cookie", "signature", "session", "_pat",
 )  # fmt: skip
 SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "private key": (
@@ -106,16 +114,21 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "age key": (("AGE-SECRET-KEY-1",), r"\bAGE-SECRET-KEY-1[A-Z0-9]{40,70}"),
     "json web token": (("eyJ",), rf"(?<![A-Za-z0-9_.-])eyJ{_URL64}{{6,8192}}\.{_URL64}{{4,8192}}(?:\.{_URL64}{{0,8192}})?"),
     "password in a url": (("://",), r"(?<=://)[^\s/:@]{0,256}:[^\s/@]{1,256}(?=@)"),
-    # These two are looked for in any case, by words in small letters.
+    # These three are looked for in any case, by words in small letters.
     "bearer token": (
         ("bearer", "basic", "token", "apikey", "digest"),
         r"(?i:\b(?:bearer|basic|token|apikey|digest))[ \t]+[A-Za-z0-9+/=_.~-]{12,4096}",
+    ),
+    "secret flag": (
+        _SECRET_WORDS,
+        r"(?i:(?<![\w-])--[a-z0-9-]{0,20}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api-?key|access-?key|"
+        r"private-?key|auth|credentials?))[ \t]{1,4}(?!-)\\{0,15}[\"']?[^\s\"'\\]{3,4096}",
     ),
     "named secret": (
         _SECRET_WORDS,
         # Quotes may be escaped any number of times, as in JSON inside of JSON.
         rf"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|{KEYED}[_-]?key|auth(?:orization)?|credentials?|cookie|"
-        r"signature|session[_-]?id)[a-z0-9_-]{0,32}\\{0,15}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
+        r"signature|session[_-]?id|_pat)[a-z0-9_-]{0,32}\\{0,15}[\"']?(?:[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}\[?[ \t]{0,4}|>)"
         r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\\{0,15}[\"']?\[redacted)"
         r"(?:[\"'](?:[^\"'\\\n]|\\.){3,4096}|\\{1,15}[\"'][^\"'\n]{3,4096}(?:(?<=\\\\\\)[\"'][^\"'\n]{0,4096}){0,8}|"
         r"[^\s\"'&,;)}\]\\]{3,4096})",
@@ -123,7 +136,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Name of a secret -> markers that every text with one holds, and its regular expression."""
 
-_IN_ANY_CASE = ("bearer token", "named secret")
+_IN_ANY_CASE = ("bearer token", "secret flag", "named secret")
 _COMPILED = {name: re.compile(shape) for name, (_, shape) in SHAPES.items()}
 # Nearly every text holds no secret, and looking for a few fixed characters first is what makes it cheap to see that.
 _MARKERS = [(marker, name) for name, (markers, _) in SHAPES.items() if name not in _IN_ANY_CASE for marker in markers]
@@ -192,7 +205,7 @@ class Redactor:
             # `--password s3cret` and ["Authorization", "..."]: the word before says what it is.
             hidden = [False, *(isinstance(item, str) and _is_secret_flag(item) for item in items[:-1])]
             return [
-                "[redacted]" if hide and isinstance(item, str) and item else self.value(item, depth=depth + 1)
+                _HIDDEN if hide and _is_given(item) else self.value(item, depth=depth + 1)
                 for item, hide in zip(items, hidden[: len(items)], strict=True)
             ]
         return self.short_text(str(value))
@@ -206,6 +219,8 @@ class Redactor:
             name, is_secret = self._named(key)
             if is_secret or name.lower() == "tokens" or (says_secret and str(key).lower() in _NAMED):
                 cleaned[name] = _hidden(item, str(key))
+            elif may_be_count(name) and _holds_text(item):
+                cleaned[name] = _HIDDEN
             else:
                 cleaned[name] = self.value(item, depth=depth + 1)
         return cleaned
@@ -214,6 +229,7 @@ class Redactor:
         return self.text(str(key)), is_secret_name(str(key))
 
 
+_HIDDEN = "[redacted]"
 _PLAIN = frozenset({bool, int, float, type(None)})
 
 
@@ -222,7 +238,19 @@ def _hidden(value: Any, name: str) -> Any:
         return value
     # `tokens` may be a number of them.
     is_count = isinstance(value, (int, float)) and _PLURAL.search(letters_of(name))
-    return value if is_count else "[redacted]"
+    return value if is_count else _HIDDEN
+
+
+def _holds_text(value: Any) -> bool:
+    """True for a text that is no number, and for a list with one."""
+    if isinstance(value, (list, tuple)):
+        return any(isinstance(item, str) and _holds_text(item) for item in cast("Sequence[Any]", value))
+    return isinstance(value, str) and not is_number(value)
+
+
+def _is_given(value: Any) -> bool:
+    """True for any text but an empty one, and for a list with words."""
+    return value != "" if isinstance(value, str) else _holds_text(value)
 
 
 def _is_secret_flag(text: str) -> bool:
@@ -231,12 +259,17 @@ def _is_secret_flag(text: str) -> bool:
 
 def _unnamed(found: re.Match[str]) -> str:
     """Keep the name of a secret and drop its value."""
-    separator = re.search(r"=>|[:=]", found[0])
+    separator = re.search(r"=>|[:=>]", found[0])
     assert separator is not None
     return f"{found[0][: separator.end()]}[redacted]"
+
+
+def _unflagged(found: re.Match[str]) -> str:
+    return f"{found[0].split()[0]} {_HIDDEN}"
 
 
 _REPLACED: dict[str, Any] = {name: f"[redacted: {name}]" for name in SHAPES} | {
     "named secret": _unnamed,
     "key in a url": _unnamed,
+    "secret flag": _unflagged,
 }

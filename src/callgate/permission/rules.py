@@ -95,7 +95,11 @@ class Rule:
     @property
     def is_conditional(self) -> bool:
         """True if it depends on the arguments."""
-        return bool(self.paths is not None or self._args)
+        return bool(self.paths is not None or self._args or self._has_empty)
+
+    @property
+    def _has_empty(self) -> bool:
+        return any(given is not None and not given for given in (self.paths, self.args, self.patterns))
 
     def selects(self, definition: ToolDefinition) -> bool:
         """True if the rule is about this tool at all."""
@@ -111,7 +115,7 @@ class Rule:
 
     def matches(self, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
         """True if the arguments are those that the rule is about."""
-        if self.paths is not None and not self._paths:
+        if self._has_empty:
             return self.verdict != "allow"  # A list that came out empty: nothing is known to be meant, or to be left out.
         if self._paths:
             paths = paths_in(definition, args, wide=self.verdict != "allow")

@@ -19,6 +19,7 @@ __all__ = ["Subject"]
 
 # No name of a tool or server holds one of these, so a pattern with one is a slip: two words, a list, a path, a key.
 _NEVER = re.compile(r"[\s,;/=@\"'(){}<>|&#`$%+^~\x00-\x1f\x7f]")
+_NOT = re.compile("!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Subject:
                 raise UsageError(f"{what} is about {tool!r}: write @server or @server/tool")
             tool = inside or "*"
         for name, part in (("tool", tool), ("server", server or "*")):
-            if found := _NEVER.search(part):
+            if found := _NEVER.search(part) or _NOT.match(part):
                 raise UsageError(
                     f"{what} is about the {name} {part!r}, but no name holds {found[0]!r}: write one name or glob such as "
                     "'delete_*', or '@server/tool'"
