@@ -29,6 +29,7 @@ from callgate import (
 )
 from callgate.adapters import from_google_genai, from_langchain, from_openai_agents, from_pydantic_ai
 from callgate.cli.tools import ToolLoadError, load_tools
+from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.permission import Rule
 from callgate.testing import call, call_with, text
@@ -528,3 +529,36 @@ def test_a_file_of_an_agents_tool_is_media():
     with Gate(ScriptedModel([call("report"), text("Done.")]), tools=[report]) as gate:
         (record,) = gate.run_sync("Go.").calls
     assert [part["inlineData"]["mimeType"] for part in record.result.media] == ["application/pdf"]
+
+
+def test_a_value_for_an_argument_that_no_tool_has_injected_is_an_error() -> None:
+    @langchain_tool
+    def read(key: str, account: Annotated[str, InjectedToolArg] = "none") -> str:
+        """Read."""
+        return f"{account}/{key}"
+
+    with pytest.raises(UsageError, match=r"injected= has 'acount', .*: they have 'account'"):
+        from_langchain(read, injected={"acount": "x"})
+    with pytest.raises(UsageError, match="they have none"):
+        from_langchain(injected={"account": "x"})
+    assert len(from_langchain(read, injected={"account": "x"})) == 1
+
+
+def test_parts_of_google_genai_are_shown_as_what_they_hold() -> None:
+    def draw() -> list[types.Part]:
+        """Draw."""
+        return [types.Part(text="A dot."), types.Part.from_bytes(data=b"png", mime_type="image/png")]
+
+    def blob() -> types.Blob:
+        """Draw."""
+        return types.Blob(data=b"png", mime_type="image/png", display_name="dot.png")
+
+    def place() -> types.Part:
+        """Say where it is."""
+        return types.Part.from_uri(file_uri="gs://a/b.png", mime_type="image/png")
+
+    model = ScriptedModel([[call("draw"), call("blob"), call("place")], "Done."])
+    drawn, blobbed, placed = (record.result for record in Gate(model, [draw, blob, place]).run_sync("Go.").calls)
+    assert (drawn.value, blobbed.value) == (["A dot.", {"$ref": "media_1.png"}], {"$ref": "dot.png"})
+    assert placed.value == {"file_data": {"file_uri": "gs://a/b.png", "mime_type": "image/png"}}
+    assert [len(result.media) for result in (drawn, blobbed, placed)] == [1, 1, 0]

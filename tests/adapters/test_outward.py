@@ -507,3 +507,15 @@ def test_the_call_id_of_pydantic_ai_is_that_of_the_audit_log(tmp_path: Path):
         assert ids.count("c1") == 2
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_call_id_of_langchain_is_that_of_the_audit_log(tmp_path: Path, is_async: bool):
+    with GatedTools([temperature], audit=tmp_path / "audit.jsonl") as gated:
+        (exported,) = to_langchain(gated)
+        called = {"type": "tool_call", "id": "call-7", "name": "temperature", "args": {"city": "Oslo"}}
+        message = asyncio.run(exported.ainvoke(called)) if is_async else exported.invoke(called)
+        plain = exported.invoke({"city": "Rome"})
+    ids = [record["call"] for record in records_of(tmp_path / "audit.jsonl") if record["kind"] == "start"]
+    assert (message.status, message.tool_call_id, "Rome" in plain) == ("success", "call-7", True)
+    assert (ids[0], ids[1].startswith("call-"), len(ids[1])) == ("call-7", True, 37)

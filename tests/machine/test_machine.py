@@ -815,3 +815,10 @@ def test_long_arguments_are_compared_by_a_hash():
     run_call(loop, "look0")
     loop.apply(answered("look", args={"text": "x" * 100_000}))
     assert "the same call was made 2 times" in responses(loop)[0]["error"]
+
+
+def test_a_copy_of_a_session_does_not_wait_for_the_answer_of_its_original():
+    loop = started()
+    loop.apply(facts.ModelAccepted(id="i1", origin="interactions:x"))
+    loop.apply(facts.Adopted())
+    assert loop.todo() == facts.Todo(ask_model=facts.AskModel("auto"))

@@ -123,3 +123,11 @@ def test_a_rule_that_cannot_be_confirmed_is_refused(fields: dict[str, Any], said
 
 def test_a_rule_without_confirm_keeps_its_id() -> None:
     assert Rule(verdict="deny", tool="delete_*").id == "9f528282acea"
+
+
+def test_every_rule_that_wants_a_confirmation_gets_one() -> None:
+    tool = ToolDefinition(name="move", kind="mcp", server="s")
+    own = Policy(rules=[Rule(verdict="ask", tool="move", confirm="src")])
+    other = Policy(rules=[Rule(verdict="ask", tool="move", confirm="dst"), Rule(verdict="ask", tool="mo*", confirm="src")])
+    assert own.strictest(other).confirmation(tool, {"src": "a", "dst": "b"}) == "a b"
+    assert own.confirmation(tool, {"src": "a", "dst": "b"}) == "a"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from callgate.errors import UsageError
 from callgate.permission import SENSITIVE, Policy, Rule
 from callgate.permission.rules import rule_from
-from callgate.permission.session_rules import scope_of, session_rule
+from callgate.permission.session_rules import covers, scope_of, session_rule
 from callgate.types import Decision, FunctionCall, ToolDefinition
 
 CALL = FunctionCall(name="f")
@@ -410,3 +410,31 @@ def test_the_scope_of_always_is_said_in_words(tool: ToolDefinition, args: Any, e
 
 def test_a_rule_that_wants_no_confirmation_has_no_text_to_repeat() -> None:
     assert Rule(verdict="ask", tool="drop").confirmation(ToolDefinition(name="drop"), {"name": "orders"}) == ""
+
+
+def test_a_command_that_is_allowed_for_good_is_allowed_with_the_same_json_alone() -> None:
+    tool = ToolDefinition(name="run", kind="command")
+    rule = session_rule(tool, FunctionCall(name="run", args={"n": 1, "m": [0]}, id="a"), digest="d", raised_by="default")
+    given = [{"n": 1, "m": [0]}, {"m": [0], "n": 1}, {"n": True, "m": [0]}, {"n": 1, "m": [False]}, {"n": 1}]
+    assert [covers(rule, tool, args, "d") for args in given] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("path", ["src/x", "./src/x", "src//x", "SRC/x", "src\\x", "a/../src/x", ".\\src\\x"])
+@pytest.mark.parametrize("test", [{"args": {"path": "src/*"}}, {"patterns": {"path": "src/.*"}}], ids=["glob", "regex"])
+def test_a_rule_about_an_argument_holds_under_every_spelling_of_a_path(path: str, test: Any) -> None:
+    tool = ToolDefinition(name="read", kind="mcp", server="s", read_only=True)
+    assert verdict(Policy(rules=[Rule(verdict="deny", tool="read", **test)]), tool, {"path": path}) == "deny"
+
+
+@pytest.mark.parametrize("text", ["docs/x", "x" * 5_000 + "/src/y", "src"])
+def test_a_rule_about_an_argument_is_about_nothing_else(text: str) -> None:
+    tool = ToolDefinition(name="read", kind="mcp", server="s", read_only=True)
+    assert (
+        verdict(Policy(rules=[Rule(verdict="deny", tool="read", args={"path": "src/*"})]), tool, {"path": text}) == "allow"
+    )
+
+
+def test_an_absolute_path_stays_one_in_every_spelling() -> None:
+    tool = ToolDefinition(name="read", kind="mcp", server="s", read_only=True)
+    policy = Policy(rules=[Rule(verdict="deny", tool="read", args={"path": "/etc/*"})])
+    assert [verdict(policy, tool, {"path": path}) for path in ("//etc/./x", "etc/x")] == ["deny", "allow"]

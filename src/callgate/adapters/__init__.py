@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from callgate.adapters.gated_tools import GatedTools
 from callgate.definitions.frameworks import framework_of
-from callgate.errors import ToolNotDeclarableError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.models.genai import GenaiModel
 from callgate.types import Limits
 
@@ -46,13 +46,19 @@ def from_langchain(*tools: Any, injected: Mapping[str, Any] | None = None) -> li
 
     Raises:
         ToolNotDeclarableError: an item is not a LangChain tool, or an argument that must be injected has no value.
+        UsageError: a value is given for an argument that none of the tools has injected.
     """
     for tool in tools:
         if framework_of(tool) != "langchain":
             raise ToolNotDeclarableError(f"{tool!r} is not a tool of that framework")
     from callgate.foreign.langchain import LangChainTool
 
-    return [LangChainTool(tool, Limits(), injected=injected) for tool in tools]
+    adapted = [LangChainTool(tool, Limits(), injected=injected) for tool in tools]
+    wanted = {name for one in adapted for name in one.injected_names}
+    if unused := sorted(set(injected or ()) - wanted):
+        known = f"they have {', '.join(map(repr, sorted(wanted)))}" if wanted else "they have none"
+        raise UsageError(f"injected= has {unused[0]!r}, which no tool has as an injected argument: {known}")
+    return list(adapted)
 
 
 def from_openai_agents(*tools: Any, context: object = None, approved: bool = False) -> list[object]:

@@ -6,6 +6,7 @@ LangChain does not check their arguments: their schema is plain JSON Schema, and
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from langchain_core.tools import BaseTool, ToolException
@@ -18,6 +19,8 @@ __all__ = ["langchain_tools"]
 
 Content: TypeAlias = "str | list[Any]"
 """The content of a LangChain message: text, or blocks."""
+# LangChain tells a tool the id of its call only among the arguments, where it would need a name of its own.
+_CALL_ID: ContextVar[str] = ContextVar("callgate_langchain_call_id", default="")
 
 
 class _GatedTool(BaseTool):
@@ -25,11 +28,27 @@ class _GatedTool(BaseTool):
 
     _gated: GatedTools = PrivateAttr()
 
+    def run(self, /, *given: Any, tool_call_id: str | None = None, **options: Any) -> Any:
+        """Run the tool as LangChain does; the call is known here by LangChain's id."""
+        token = _CALL_ID.set(tool_call_id or "")
+        try:
+            return super().run(*given, tool_call_id=tool_call_id, **options)
+        finally:
+            _CALL_ID.reset(token)
+
+    async def arun(self, /, *given: Any, tool_call_id: str | None = None, **options: Any) -> Any:
+        """Run the tool as LangChain does; the call is known here by LangChain's id."""
+        token = _CALL_ID.set(tool_call_id or "")
+        try:
+            return await super().arun(*given, tool_call_id=tool_call_id, **options)
+        finally:
+            _CALL_ID.reset(token)
+
     def _run(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(self._gated, self._gated.call_sync(self.name, args))
+        return _outcome(self._gated, self._gated.call_sync(self.name, args, call_id=_CALL_ID.get()))
 
     async def _arun(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(self._gated, await self._gated.call(self.name, args))
+        return _outcome(self._gated, await self._gated.call(self.name, args, call_id=_CALL_ID.get()))
 
 
 def _outcome(gated: GatedTools, result: ToolResult) -> tuple[Content, ToolResult]:

@@ -150,6 +150,8 @@ class Encoder:
 
     def foreign(self, value: Any, kind: type[Any], depth: int) -> Any:
         """Convert classes that serialize themselves."""
+        if kind.__module__ == _SDK_TYPES:
+            return self.encode(_sdk_value(value), depth)
         if (names := _field_names(kind)) is not None:
             return {name: self.encode(getattr(value, name, None), depth) for name in names}
         for method in _METHODS:
@@ -310,6 +312,16 @@ def _as_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: value[key] for key in itertools.islice(value, NODES_MAX + 1)}
 
 
+def _sdk_value(value: Any) -> Any:
+    """A part of google-genai as what it holds: media or text; any other object of the SDK by the fields that are set."""
+    blob = getattr(value, "inline_data", value)
+    data, kind = getattr(blob, "data", None), getattr(blob, "mime_type", None)
+    if isinstance(data, bytes) and isinstance(kind, str):
+        return Media(data=data, mime_type=kind, name=getattr(blob, "display_name", None))
+    fields: JsonObject = value.model_dump(exclude_none=True)
+    return fields["text"] if fields.keys() == {"text"} else fields
+
+
 def _bytes(value: Any) -> JsonObject:
     return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
 
@@ -342,4 +354,5 @@ _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] =
 )
 
 # Duck typing for the rest: pydantic, pandas, numpy, and anything else that serializes itself.
+_SDK_TYPES = "google.genai.types"
 _METHODS: tuple[str, ...] = ("model_dump", "to_dict", "tolist", "item", "isoformat")

@@ -56,6 +56,11 @@ class LangChainTool:
         kind: Any = type(tool)
         self._is_sync = kind._arun is cast("Any", BaseTool)._arun or getattr(tool, "coroutine", tool) is None
 
+    @property
+    def injected_names(self) -> frozenset[str]:
+        """The arguments that the tool's schema hides from the model."""
+        return self._injected
+
     def _refuse_what_nobody_gives(self) -> None:
         fields = {} if self._model is None else {name: self._model.model_fields[name] for name in sorted(self._injected)}
         for name, field in fields.items():

@@ -198,6 +198,7 @@ class RunMachine:
     def _adopted(self, fact: facts.Adopted) -> None:
         self.always.clear()
         self.calls.adopt()
+        self.run.accepted = None  # The answer that a server works on belongs to the other session.
 
     def _unreadable(self, fact: facts.Unreadable) -> None:
         self.quarantined.append(fact.problem)

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
+from callgate.permission.patterns import PATH_CHARS_MAX
 from callgate.types import ToolDefinition
 
 __all__ = ["leaves", "paths_in"]
 
-PATH_CHARS_MAX = 4_096
-"""No system opens a longer path."""
 
 # Arguments of a file tool beside names of files. Everything else of it is taken for one: better a question too many.
 _CONTENT = frozenset({

@@ -17,9 +17,11 @@ from callgate.content.lookalikes import latin
 from callgate.errors import UsageError
 from callgate.strict_json import without_surrogates
 
-__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "path_parts"]
+__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "path_parts", "plain_path"]
 
 PATTERN_CHARS_MAX = 1_000
+PATH_CHARS_MAX = 4_096
+"""No system opens a longer path."""
 
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
@@ -126,6 +128,14 @@ def path_parts(path: str) -> tuple[list[str], bool]:
         elif part not in ("", "."):
             parts.append(part)
     return parts, leads_out
+
+
+def plain_path(text: str) -> str:
+    """The shortest spelling of a text as a path: `./src//x` is `src/x`. A text that is too long for a path stays."""
+    if len(text) > PATH_CHARS_MAX or ("/" not in text and "\\" not in text):
+        return text
+    slashed = text.replace("\\", "/")
+    return "/" * slashed.startswith("/") + "/".join(path_parts(slashed)[0])
 
 
 def folded(text: str) -> str:

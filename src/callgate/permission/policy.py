@@ -158,9 +158,10 @@ class Policy:
         return Decision(verdict="allow", reason=reasons[0])
 
     def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any]) -> str:
-        """The text that an approver repeats to confirm a call; empty if no rule wants one."""
+        """The text that an approver repeats to confirm a call, of every rule that wants one; empty if there is none."""
         rules = (rule for part in (self, *self.parts) for rule in part._about(definition) if rule.confirm is not None)
-        return next((rule.confirmation(definition, args) for rule in rules if rule.matches(definition, args)), "")
+        texts = [rule.confirmation(definition, args) for rule in rules if rule.matches(definition, args)]
+        return " ".join(dict.fromkeys(texts))
 
     def explain(self, definition: ToolDefinition) -> Explanation:
         """Summarise the decisions about calls of the tool; `decide` follows the same rules."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.permission.call_paths import leaves, paths_in, text_of
-from callgate.permission.patterns import Glob, PathGlob, Regex
+from callgate.permission.patterns import Glob, PathGlob, Regex, plain_path
 from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
 
@@ -160,7 +160,8 @@ class Rule:
         if self.verdict == "allow":
             # Quoted, so that the words cannot be mistaken for others.
             return (bool(words) and all(map(test.narrow, words))) or any(map(test.narrow, joined))
-        return any(map(test.wide, {*words, *joined, " ".join(words)}))
+        spelled = (plain_path(word) for word in words)  # `src/*` is about `./src/x` and `src//x` too.
+        return any(map(test.wide, {*words, *joined, " ".join(words), *spelled}))
 
     def _fits(self, test: PathGlob, text: str) -> bool:
         return test.narrow(text) if self.verdict == "allow" else test.wide(text)

@@ -6,6 +6,7 @@ then and the kind of arguments that were seen: a changed tool, another folder or
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any
     """True if the lasting answer is about this call."""
     if (rule.tool, rule.server, rule.digest) != (definition.own_name, definition.server, digest):
         return False
-    if rule.exact is not None and dict(rule.exact) != dict(args):
+    if rule.exact is not None and _as_json(rule.exact) != _as_json(args):
         return False
     if definition.kind != "file":
         return True
@@ -54,6 +55,11 @@ def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any
     if not paths:  # A call that names no file works in the root; it is covered by an answer about such a call.
         return not rule.paths
     return all(any(glob.narrow(path) for glob in globs) for path in paths)
+
+
+def _as_json(args: Mapping[str, Any]) -> str:
+    """Arguments as text in which `1` is not `true`, although they are equal in Python."""
+    return json.dumps(dict(args), sort_keys=True, default=repr)
 
 
 def _folder_pattern(path: str) -> str:
