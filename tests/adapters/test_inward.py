@@ -461,7 +461,7 @@ def test_what_langchain_would_inject_is_given_in_code_or_the_tool_is_refused_in_
     for tool in (greet, Look()):
         with pytest.raises(ToolNotDeclarableError, match=r"injected=\{'user': \.\.\.\}"):
             Gate(ScriptedModel(["x"]), tools=[tool])
-        given = from_langchain(tool, injected={"user": "Ada", "other": 1})
+        given = from_langchain(tool, injected={"user": "Ada"})
         refused = f"The arguments of {tool.name!r} are not valid: user: is not for a model to say."
         assert asked(given, call(tool.name, text="Hi"), call(tool.name, text="Hi", user="Eve")) == [
             ("finished", "Hi Ada"),

@@ -177,7 +177,6 @@ def test_a_required_call_holds_for_the_first_request_only():
 def test_tool_choice_none_holds_for_every_request():
     loop = started(tool_choice="none")
     loop.apply(answered("nope"))
-    checked(loop, "nope0", tool=None)
     assert loop.todo().ask_model == facts.AskModel("none")
 
 
@@ -822,3 +821,10 @@ def test_a_copy_of_a_session_does_not_wait_for_the_answer_of_its_original():
     loop.apply(facts.ModelAccepted(id="i1", origin="interactions:x"))
     loop.apply(facts.Adopted())
     assert loop.todo() == facts.Todo(ask_model=facts.AskModel("auto"))
+
+
+def test_no_call_runs_in_a_run_without_calls_and_the_model_is_asked_for_its_answer():
+    loop = started(tool_choice="none")
+    loop.apply(answered("look"))
+    assert responses(loop)[0]["error"].startswith("Not run: no tool may be called in this run.")
+    assert loop.todo() == facts.Todo(ask_model=facts.AskModel("none"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import random
 import re
 from pathlib import Path
 
@@ -69,6 +71,8 @@ def test_random_splits_give_the_same(outcome, data):
     assert outcome([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]) == expected
 
 
+BLOCKS = 1 if os.environ.get("CALLGATE_SCALE", "1") == "1" else 20
+"""In a soak: 52,000 texts and some millions of splits."""
 PIECES = [
     "TOOL_CALL: ", "TOOL_CALL:", "echo", "noop", "(", ")", "{", "}", '"', "'", "“", "”", "\n", "\n\n", "\r\n", " ", "- ", "1) ",
     "**", "```", "```json", "~~~", "`", "<think>", "</think>", "<!--", "-->", '{"n": 1}', "a=1", ",", ";", ".", "//", "/*", "*/",
@@ -86,6 +90,17 @@ def test_any_text_gives_the_same_under_any_split(outcome, pieces, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     assert outcome([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]) == whole
     assert whole["text"] == whole["text"].strip()
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_a_made_up_text_gives_the_same_under_every_split(outcome, block):
+    chance, texts = random.Random(block), 60 if BLOCKS == 1 else 2_600
+    for _ in range(texts):
+        text = "".join(chance.choices(PIECES, k=chance.randrange(1, 16)))
+        whole = outcome([text])
+        splits = [[text[:place], text[place:]] for place in range(1, len(text))]
+        splits += [list(text), [text[place : place + 3] for place in range(0, len(text), 3)]]
+        assert [split for split in splits if outcome(split) != whole] == []
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=300))

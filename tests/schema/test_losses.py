@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from typing import Any, ClassVar
@@ -9,13 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from callgate.errors import ToolNotDeclarableError
-from callgate.schema import compile_schema
+from callgate.schema import check_arguments, compile_schema
 from callgate.schema.refs import escaped
 from callgate.schema.validator import usable_validator
-from callgate.types import Loss
+from callgate.types import Loss, ToolDefinition
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
-SCHEMAS = 60 * SCALE
+SCHEMAS = 60 if SCALE == 1 else 6_200
+"""For each of the drafts; in a soak more than 30,000 in all, with some millions of verdicts."""
 INSTANCES = 30
 DRAFTS = {
     4: "http://json-schema.org/draft-04/schema#",
@@ -170,6 +172,37 @@ def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
                 if not any(is_told(error, compiled.losses) for error in errors):
                     found.append(("untold", field, [*errors[0].schema_path], compiled.schema, schema, args))
     return found
+
+
+def checked(corpus: Any, draft: int, seed: int) -> list[Any]:
+    """What is wrong with checks of arguments: valid ones must stay as they are, and others be refused or become valid."""
+    chance = random.Random(seed)
+    schema = Maker(chance, draft).whole()
+    try:
+        own = usable_validator(schema, None).root
+    except ToolNotDeclarableError:
+        return []
+    arguments = corpus.Arguments(schema, chance)
+    made = [arguments.value() for _ in range(INSTANCES)] + [Maker(chance, draft).value() for _ in range(INSTANCES)]
+    tool = ToolDefinition(name="f", input_schema=schema)
+    found: list[Any] = []
+    for args in (args for args in made if isinstance(args, dict)):
+        written = json.dumps(args)
+        outcome = check_arguments(tool, args)
+        is_kept = not outcome.problems and json.dumps(outcome.args) == written
+        if own.is_valid(args) and not is_kept:
+            found.append(("valid", schema, args, outcome))
+        elif not own.is_valid(args) and not outcome.problems and not own.is_valid(outcome.args):
+            found.append(("invalid", schema, args, outcome))
+        elif json.dumps(args) != written:
+            found.append(("changed", schema, args, outcome))
+    return found
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_valid_arguments_stay_and_others_are_refused_or_become_valid(corpus, draft) -> None:
+    found = [fault for seed in range(SCHEMAS) for fault in checked(corpus, draft, draft * 2_000_000 + seed)]
+    assert found[:1] == []
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

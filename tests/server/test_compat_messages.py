@@ -246,3 +246,11 @@ def test_a_wrong_key_is_refused_in_anthropics_shape(site: Site, client: Any) -> 
         ask(client.with_options(api_key="wrong"), said("?"))
     got = site.post("/v1/messages", {})
     assert (got.status, json.loads(got.body)["error"]["type"]) == (401, "authentication_error")
+
+
+def test_no_tool_of_the_service_runs_where_the_client_wants_no_call(client: Any) -> None:
+    model = STAGE.plays(call("add", a=1, b=2), "Then not.")
+    got = ask(client, said("1 + 2?"), tool_choice={"type": "none"})
+    assert [block.text for block in got.content] == ["Then not."]
+    response = model.requests[1].contents[-1]["parts"][0]["functionResponse"]["response"]
+    assert response["error"].startswith("Not run: no tool may be called in this run.")

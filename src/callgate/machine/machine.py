@@ -295,7 +295,7 @@ class RunMachine:
         if sentence is not None:
             count_repeats(run, [call.call for call in calls])
             for call in calls:
-                self.calls.settle(call, "failed", error=sentence)
+                self.calls.settle(call, "failed", error=call.call.problem or sentence)
             return
         for call, error, limit in refusals(run, calls):
             run.wrap_up = limit or run.wrap_up
