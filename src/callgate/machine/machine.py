@@ -241,8 +241,7 @@ class RunMachine:
         if usable is None:
             return
         content, calls, reason, text = usable
-        run = self.run
-        was_limited = run.limited
+        run, was_limited = self.run, self.run.limited
         # An answer in another form is not another turn.
         run.turn += 0 if run.repairs and not calls else 1
         run.retries, run.feedback, run.text, run.model = 0, None, text, fact.model
