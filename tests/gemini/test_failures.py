@@ -280,6 +280,16 @@ def test_a_damaged_record_in_the_middle_of_an_answer_is_a_broken_connection_and_
     assert failure.retry
 
 
+def test_a_damaged_record_in_a_handshake_is_a_broken_connection_and_tried_again() -> None:
+    cause = ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed or bad record mac")
+    cause.reason = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
+    error = httpx2.ConnectError("no")
+    error.__cause__ = cause
+    failure = failure_of_exception(error)
+    assert "no connection to the server" in str(failure.error)
+    assert failure.retry
+
+
 def test_a_certificate_that_is_not_trusted_is_found_behind_other_errors() -> None:
     error = httpx2.ConnectError("")
     error.__context__ = OSError()

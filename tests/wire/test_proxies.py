@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import AuthError, UsageError
+from callgate.errors import AuthError, RequestTimeoutError, UsageError
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
@@ -49,6 +49,7 @@ async def ask(url: str) -> int:
     ("env", "url", "expected"),
     [
         ({}, ("https", "a.example", 443), None),
+        ({"ALL_PROXY": " "}, ("https", "a.example", 443), None),
         ({"HTTPS_PROXY": "http://p:1"}, ("https", "a.example", 443), Proxy("http://p:1", "HTTPS_PROXY")),
         ({"HTTPS_PROXY": "http://p:1"}, ("http", "a.example", 80), None),
         ({"ALL_PROXY": "socks://p:1"}, ("http", "a.example", 80), Proxy("socks5://p:1", "ALL_PROXY")),
@@ -163,3 +164,29 @@ def test_a_proxy_that_wants_another_login_is_asked_once(scheme: str, monkeypatch
     run(story)
     assert len(asked) == 1
     assert b"proxy-authorization: basic" in asked[0].lower()
+
+
+def test_a_proxy_that_does_not_answer_connect_is_left_after_the_time_for_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        await reader.read()  # Until the client has had enough.
+        writer.close()
+        await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+
+    async def story() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+            surface = Surface(kind="developer", base_url="https://a.example", version="v1beta", api_key="k")
+            client = GeminiClient(surface, limits=Limits(connect_s=0.1, attempts=1))
+            with pytest.raises(RequestTimeoutError, match="no connection could be made in time"):
+                _ = [item async for item in client.chunks("m", BODY, stream=False, tools=[])]
+            await client.aclose()
+            await over.wait()
+
+    run(story)
+    assert asked == [b"CONNECT a.example:443 HTTP/1.1\r\n"]

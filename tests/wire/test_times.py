@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -14,7 +15,14 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import ConnectionLostError, ModelError, RateLimitedError, RequestTimeoutError, ServerUnavailableError
+from callgate.errors import (
+    ConnectionLostError,
+    InvalidRequestError,
+    ModelError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+)
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
@@ -49,6 +57,14 @@ async def client_of(serve: Serve, **options: Any) -> AsyncGenerator[GeminiClient
             yield client
         finally:
             await client.aclose()
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Send what is left, and wait until the connection is gone."""
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
 
 
 async def request_of(reader: asyncio.StreamReader) -> bytes:
@@ -450,5 +466,88 @@ def test_an_answer_with_its_finish_reason_is_given_out_though_its_body_never_end
             items = await ask(client, stream=True)
             assert chunks_in(items) == 1
             assert [item.code for item in items if isinstance(item, Notice)] == ["unended"]
+
+    asyncio.run(story())
+
+
+# --- the end of an answer that is not streamed ---------------------------------------------------------------------------
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(CHUNK), CHUNK)
+LONGER = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(CHUNK) + 9, CHUNK)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["breaks off", "never ends"])
+@pytest.mark.parametrize("sent", [CHUNKED, LONGER], ids=["chunked", "longer"])
+def test_a_whole_answer_with_its_finish_reason_is_returned_though_its_body_has_no_end(
+    sent: bytes, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callgate.wire.attempt.END_S", 0.05)
+    requests: list[bytes] = []
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await request_of(reader))
+        writer.write(sent)
+        await writer.drain()
+        if not ends:
+            await reader.read()  # Until the client has had enough.
+        await closed(writer)
+        over.set()
+
+    async def story() -> list[Any]:
+        async with client_of(serve) as client:
+            items = await ask(client)
+            await over.wait()
+            return items
+
+    *chunks, notice = asyncio.run(story())
+    assert [chunk["candidates"][0]["finishReason"] for chunk in chunks] == ["STOP"]
+    assert (isinstance(notice, Notice), len(requests)) == (True, 1)
+
+
+def test_a_whole_answer_that_breaks_off_before_its_finish_reason_is_none() -> None:
+    half = CHUNK.partition(b',"finishReason"')[0] + b"}]}"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(half) + 9, half))
+        await closed(writer)
+        over.set()
+
+    over = asyncio.Event()
+
+    async def story() -> None:
+        async with client_of(serve, limits=Limits(attempts=1)) as client:
+            with pytest.raises(ModelError):
+                await ask(client)
+            await over.wait()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"message": "no route"}', "no route"),
+        (b'{"detail": "wrong tenant"}', "wrong tenant"),
+        (b'{"detail": [{"msg": "too long"}]}', "too long"),
+        (b'{"title": "Forbidden zone", "status": 400}', "Forbidden zone"),
+        (b"{}", "HTTP 400"),
+    ],
+)
+def test_the_error_of_a_gateway_says_what_the_gateway_says(body: bytes, said: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await closed(writer)
+        over.set()
+
+    over = asyncio.Event()
+
+    async def story() -> None:
+        async with client_of(serve) as client:
+            with pytest.raises(InvalidRequestError, match=said):
+                await ask(client)
+            await over.wait()
 
     asyncio.run(story())

@@ -405,3 +405,9 @@ def test_another_word_in_that_variable_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CALLGATE_HTTP", "curl")
     with pytest.raises(UsageError, match="use 'own' or 'httpx2'"):
         GeminiModel("m", api_key=KEY)
+
+
+@pytest.mark.parametrize("context", [False, "corporate.pem"])
+def test_a_context_that_is_none_is_refused_when_the_model_is_made(context: Any) -> None:
+    with pytest.raises(UsageError, match=r"pass an ssl\.SSLContext"):
+        GeminiModel("gemini-3.8-flash", api_key="k", ssl=context)

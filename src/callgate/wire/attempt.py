@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -176,13 +177,43 @@ class Attempt:
         """All bytes of an answer."""
         pieces: list[bytes] = []
         size = 0
-        while not response.is_over and (data := await response.piece()) is not None:
+        while not response.is_over and (data := await self._next_of(response, pieces)) is not None:
             pieces.append(data)
             size += len(data)
             if size > self._limits.body_bytes:
                 raise LimitExceededError(f"the answer is larger than {self._limits.body_bytes} bytes")
             self._go_on(response)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _next_of(self, response: Response, pieces: list[bytes]) -> bytes | None:
+        """The next piece of a body, or None after the last: if the answer in it is complete, its end is not waited for."""
+        if not pieces or not pieces[-1].rstrip().endswith((b"}", b"]")):
+            return await response.piece()
+        reading = asyncio.ensure_future(response.piece())
+        try:
+            await asyncio.wait({reading}, timeout=END_S)
+            if not reading.done() and self._is_complete(pieces):
+                self.is_cut = True
+                return None
+            return await reading
+        except Exception as error:
+            if self._failure_of(error) is None or not self._is_complete(pieces):
+                raise
+            self.is_cut = True
+            return None
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+
+    def _is_complete(self, pieces: list[bytes]) -> bool:
+        """True if the body so far is an answer with its finish reason."""
+        limit = self._limits.body_bytes
+        try:
+            chunks = self._dialect.reader(event_bytes_max=limit, total_bytes_max=limit).read_whole(b"".join(pieces))
+        except ModelError:
+            return False
+        return any(self._dialect.look(chunk)[1] for chunk in chunks)
 
     async def _caught_up(self, steps: Iterator[list[JsonObject]]) -> list[JsonObject]:
         """The next chunks of what takes long, if any."""
@@ -333,9 +364,9 @@ class Attempt:
             chunks = [*reader.feed(data), *reader.close()]
         except ModelError as error:
             return {"message": f"HTTP {status}" + (f": {error}" if data.strip() else " without a body")}
-        return next(
-            (error for error in map(self._dialect.error_in, chunks) if error is not None), {"message": f"HTTP {status}"}
-        )
+        errors = (error for error in map(self._dialect.error_in, chunks) if error is not None)
+        said = (said for said in map(_said_in, chunks) if said)
+        return next(errors, None) or {"message": next(said, f"HTTP {status}")}
 
     @property
     def _is_late(self) -> bool:
@@ -369,6 +400,12 @@ def _is_of_httpx(error: Exception) -> bool:
     """True if it is an exception of httpx or httpx2, either of which may be the program's."""
     return any(kind.__name__ in ("HTTPError", "InvalidURL", "StreamError") and kind.__module__.startswith("httpx")
                for kind in type(error).__mro__)  # fmt: skip
+
+
+def _said_in(body: JsonObject) -> str:
+    """The words of a gateway in an error of its own form, such as `{"message": "..."}` or `{"detail": [{"msg": "..."}]}`."""
+    said: object = next((body[key] for key in ("message", "detail", "error_description", "title") if body.get(key)), "")
+    return said if isinstance(said, str) else json.dumps(said)
 
 
 def _silent(seconds: float) -> _FailedError:

@@ -196,6 +196,13 @@ def _until(date: str, now: float) -> float | None:
 _HARMLESS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError)
 
 
+_DAMAGED = frozenset({
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_DECRYPT",
+    "BAD_DIGEST_LENGTH", "DIGEST_CHECK_FAILED", "TLSV1_ALERT_DECRYPT_ERROR",
+})  # fmt: skip
+"""Reasons for which a handshake fails that was changed on its way."""
+
+
 def _untrusted(error: BaseException, *, is_handshake: bool) -> str | None:
     """The reason why TLS refused the server or the server us, if so. A connection that broke, was slow or was damaged on its
     way is no such refusal."""
@@ -204,6 +211,8 @@ def _untrusted(error: BaseException, *, is_handshake: bool) -> str | None:
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HARMLESS):
             # A server may refuse our certificate only after the handshake.
             said = getattr(cause, "reason", None) or ""
+            if said in _DAMAGED:
+                return None
             is_ours = is_handshake or isinstance(cause, ssl.SSLCertVerificationError)
             is_refusal = is_ours or "CERTIFICATE" in said or "UNKNOWN_CA" in said
             return clean(str(cause)) if is_refusal else None

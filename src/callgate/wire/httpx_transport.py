@@ -7,7 +7,7 @@ The same comes in and goes out as in `http11.py`. This file tries nothing again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from ssl import SSLContext
 from typing import Any
 
@@ -15,7 +15,7 @@ import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
-from callgate.wire.failures import StaleConnectionError
+from callgate.wire.failures import ConnectTimeoutError, StaleConnectionError
 from callgate.wire.http11 import STALE_S, Address
 from callgate.wire.network import SendTimeoutError
 from callgate.wire.proxies import Proxy
@@ -92,12 +92,17 @@ class HttpxTransport:
         """
         client = self.client if not fresh or self._fresh is None else self._fresh
         timeouts = {"connect": self._connect_s, "read": within_s, "write": self._write_s, "pool": None}
+        extensions: dict[str, Any] = {"timeout": timeouts}
+        connecting = None
+        if self._fresh is not None:  # Only a client of our own is known to report what it does.
+            connecting = _Connecting(timeouts, self._connect_s)
+            extensions["trace"] = connecting.trace
         request = client.build_request(
             address.method,
             address.url,
             headers=[*address.headers(more), (b"content-length", b"%d" % len(body))],
             content=body if len(body) <= PIECE_BYTES else _pieces(body),
-            extensions={"timeout": timeouts},
+            extensions=extensions,
         )
         was_used = self._has_answered and not fresh
         loop = asyncio.get_running_loop()
@@ -106,6 +111,8 @@ class HttpxTransport:
             async with asyncio.timeout_at(until):
                 response = await client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
+            if type(error).__name__ == "ReadTimeout" and connecting is not None and not connecting.is_over:
+                raise ConnectTimeoutError("the proxy does not answer") from error
             if type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
                 raise (TimeoutError if type(error).__name__ == "ReadTimeout" else SendTimeoutError)() from error
             if was_used and _is_broken(error) and loop.time() - began < STALE_S:
@@ -120,6 +127,20 @@ class HttpxTransport:
         if self._fresh is not None:
             await self.client.aclose()
             await self._fresh.aclose()
+
+
+class _Connecting:
+    """The time before a request leaves: what a proxy says to CONNECT is part of connecting, and has its time-out."""
+
+    def __init__(self, timeouts: dict[str, float | None], connect_s: float) -> None:
+        self.is_over = False
+        self._timeouts = timeouts
+        self._read_s, timeouts["read"] = timeouts["read"], connect_s
+
+    async def trace(self, event: str, details: Mapping[str, Any]) -> None:
+        """Give the answer its own time as soon as the request itself is sent."""
+        if event.endswith(".send_request_headers.started") and details["request"].method != b"CONNECT":
+            self.is_over, self._timeouts["read"] = True, self._read_s
 
 
 class HttpxResponse:

@@ -35,7 +35,7 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
 
     named = urllib.request.getproxies()
     which = scheme if named.get(scheme) else "all"
-    url = named.get(which)
+    url = named.get(which, "").strip()
     if not url or urllib.request.proxy_bypass(f"{host}:{port}") or urllib.request.proxy_bypass(host):
         return None
     # GNOME writes socks://, which says nothing of the version; any that is in use is 5.

@@ -82,6 +82,8 @@ def http_options(
     Raises:
         UsageError: a header cannot be sent.
     """
+    if context is not None and not isinstance(context, ssl.SSLContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"ssl={context!r}: pass an ssl.SSLContext, such as ssl.create_default_context(cafile=...)")
     return HttpOptions(http=http, ssl=context, headers=checked_headers(headers))
 
 
