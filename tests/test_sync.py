@@ -187,8 +187,10 @@ def test_a_thread_that_cannot_be_started_is_an_error_in_words(
 
 
 def test_a_loop_that_fails_ends_its_callers_with_an_error_and_the_next_one_gets_another(
-    portal: BlockingPortal, caplog: pytest.LogCaptureFixture
+    portal: BlockingPortal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(asyncio, "new_event_loop", asyncio.SelectorEventLoop)  # Another kind cannot be broken from outside.
+
     def fail() -> None:
         raise OSError("the selector is gone")
 

@@ -176,6 +176,18 @@ async def _send(send: Any, status: int, headers: dict[str, str], value: Any) -> 
     await send({"type": "http.response.body", "body": json.dumps(value).encode()})
 
 
+class ServerWithStart(uvicorn.Server):
+    """A server that says when it has started."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.has_started.set()
+
+
 @contextlib.contextmanager
 def serving(authority: Authority) -> Iterator[str]:
     """The address of the MCP server, in a thread of its own."""
@@ -183,12 +195,11 @@ def serving(authority: Authority) -> Iterator[str]:
     sock.bind(("127.0.0.1", 0))
     authority.base = f"http://127.0.0.1:{sock.getsockname()[1]}"
     config = uvicorn.Config(guarded(authority), log_level="critical", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = ServerWithStart(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:
-        while not server.started:
-            time.sleep(0.01)
+        assert server.has_started.wait(60)
         yield f"{authority.base}/mcp"
     finally:
         server.should_exit = True

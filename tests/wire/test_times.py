@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import os
+import queue
 import socket
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -339,23 +341,19 @@ def descriptors() -> int:
 
 def test_event_loops_that_end_leave_no_connections_behind() -> None:
     """One client and a new event loop for each question, as programs without async have it."""
-    from threading import Thread
-
-    ready: list[str] = []
+    ready: queue.Queue[str] = queue.Queue()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
         async with FakeGemini(["Hello."] * 40) as fake:
-            ready.append(fake.base_url)
+            ready.put(fake.base_url)
             await stop.wait()
 
-    server = Thread(target=loop.run_until_complete, args=(serve(),))
+    server = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     server.start()
     try:
-        while not ready:
-            time.sleep(0.01)
-        client = GeminiClient(Surface(kind="developer", base_url=ready[0], version="v1beta", api_key="k"))
+        client = GeminiClient(Surface(kind="developer", base_url=ready.get(timeout=60), version="v1beta", api_key="k"))
         counts: list[int] = []
         for _ in range(20):
             assert len(asyncio.run(ask(client))) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
+import select
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,23 +19,20 @@ from callgate.workers.address import load
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and not a zombie that nobody has waited for yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
 def all_gone(pids: Iterable[int]) -> bool:
     """Whether the processes end; a kill takes a moment."""
-    pids = list(pids)
-    until = time.monotonic() + 60
-    while any(map(is_alive, pids)):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
+    return all(map(_ends, pids))
+
+
+def _ends(pid: int) -> bool:
+    try:
+        ending = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([ending], [], [], 60)[0])
+    finally:
+        os.close(ending)
 
 
 @pytest.fixture
