@@ -1,12 +1,14 @@
 """What a call in a worker costs beside one in a thread, and how soon a call that does not end is dead.
 
 One run measures warm no-op calls in a thread, in a pool of ours and, where they are installed, in a pool of pebble, in
-actors of Ray and in a pool of ours on Ray; how long eight workers take to be ready and how much memory each has; and how
+actors of Ray and in a pool of ours on Ray; the last once more as a program on a cluster that it joins by each kind of
+address; how long eight workers take to be ready and how much memory each has; and how
 late after its deadline a tool that spins or sleeps, and its child, are dead. The contestants take turns in short rounds, so
 that a noisy machine is noisy for all of them. Each call of a peer has a deadline, as ours have, and its result comes to the
 same loop.
 
     python benchmarks/workers.py [--strict]        --strict: ends with 1 if a goal is missed
+    python benchmarks/workers.py --cluster         nothing but the calls on a cluster
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import asyncio
 import contextlib
 import math
 import os
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +41,7 @@ STOPS = 30
 """Of each kind of tool that does not end."""
 DEADLINE_S = 0.3
 P50_MS_MAX = 1.0
+CLUSTER_P50_MS_MAX = 5.0
 CALLS_PER_S_MIN = 1500
 LATE_MS_MAX = 200
 RAY = {"num_cpus": 8, "object_store_memory": 80 * 1024 * 1024, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
@@ -67,8 +72,6 @@ def doze(note: str) -> None:
 
 def bear_a_child(note: str) -> None:
     """Starts a process that sleeps, and notes its id and our own."""
-    import subprocess
-
     child = subprocess.Popen(["sleep", "60"])
     Path(note).write_text(f"{os.getpid()} {child.pid}")
 
@@ -165,6 +168,64 @@ def with_ray(made: list[Any]) -> Call:
         return asyncio.wait_for(asyncio.wrap_future(future), 30)
 
     return call
+
+
+@contextlib.contextmanager
+def cluster_head() -> Iterator[dict[str, str]]:
+    """A cluster of one machine, and its addresses."""
+    ports: list[int] = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            ports.append(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory(prefix="cg-ray-", ignore_cleanup_errors=True) as folder:
+        words = [
+            "start", "--head", "--block", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", "--num-cpus=8",
+            "--include-dashboard=false", "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
+            f"--temp-dir={folder}",
+        ]  # fmt: skip
+        command = [str(Path(sys.executable).with_name("ray")), *words]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
+            while head.poll() is None and not is_open(ports[1]):
+                time.sleep(0.1)
+            yield {"ray://": f"ray://127.0.0.1:{ports[1]}", "host:port": f"127.0.0.1:{ports[0]}"}
+            head.terminate()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def on_a_cluster() -> dict[str, list[float]]:
+    """Calls of a program that joins a cluster: name -> p50, p99, calls a second. Each joins in a process of its own."""
+    found: dict[str, list[float]] = {}
+    with cluster_head() as addresses:
+        for name, address in addresses.items():
+            for way in ("direct", "relayed"):
+                command = [sys.executable, str(HERE), "--joined", address, way]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                found[f"by {name}, {way}"] = [float(word) for word in done.stdout.split()[-3:]]
+    return found
+
+
+async def joined(address: str, way: str) -> None:
+    """Measure the calls of this process on a cluster."""
+    cluster = RayCluster(address=address, direct=way == "direct")
+    async with WorkerPool([HERE], size=WORKERS, cluster=cluster) as pool:
+        row = Row(lambda n: pool.execute(None, "no_op", {"number": n}), None)
+        for _ in range(ROUNDS // 4):
+            await row.measure()
+        print(row.p50_ms, row.p99_ms, row.rate)
+
+
+def print_cluster() -> bool:
+    """Print the calls on a cluster; return whether a direct one meets its goal by both addresses."""
+    rows = on_a_cluster()
+    for name, (p50_ms, p99_ms, rate) in rows.items():
+        print(f"{name:24}{p50_ms:10.3f}{p99_ms:10.3f}{rate:10.0f}")
+    is_met = all(p50_ms <= CLUSTER_P50_MS_MAX for name, (p50_ms, *_) in rows.items() if "direct" in name)
+    print(f"{'met' if is_met else 'MISSED'}: median of at most {CLUSTER_P50_MS_MAX} ms by both addresses of a cluster")
+    return is_met
 
 
 def is_there(module: str) -> bool:
@@ -288,6 +349,8 @@ async def main(*, strict: bool) -> int:
         told_late = f"{ms[0]:.0f} / {statistics.median(ms):.0f} / {ms[len(ms) * 9 // 10]:.0f} / {ms[-1]:.0f} ms"
         print(f"{name} and its child dead after the deadline, {len(ms)} times: soonest / p50 / p90 / latest {told_late}")
     missed = judged(rows, max(ms[-1] for ms in late.values()))
+    if is_there("ray") and not print_cluster():
+        missed = 1
     return missed if strict else 0
 
 
@@ -311,4 +374,8 @@ def judged(rows: dict[str, Row], latest_ms: float) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if sys.argv[1:2] == ["--joined"]:
+        sys.exit(asyncio.run(joined(*sys.argv[2:])))
+    if sys.argv[1:2] == ["--cluster"]:
+        sys.exit(not print_cluster())
     sys.exit(asyncio.run(main(strict="--strict" in sys.argv[1:])))

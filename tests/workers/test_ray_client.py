@@ -1,7 +1,8 @@
-"""Pools that join a cluster by `ray://`, as a service outside of it does: its own head, its own ports."""
+"""Pools that join a cluster by both kinds of addresses, `ray://host:10001` and `host:6379`: its own head, its own ports."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,16 +25,35 @@ SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DI
 
 PROGRAM = """
 import asyncio, json, sys
-from callgate.workers import WorkerPool
+from callgate.errors import UsageError
+from callgate.workers import RayCluster, WorkerPool
+
+toolbox, address, direct, far, note = sys.argv[1:]
+
+async def joined(cluster):
+    for _ in range(4):  # Ray gives up a client's server that does not start within 30 s, as on a busy machine.
+        pool = WorkerPool([toolbox], size=3, cluster=cluster)
+        try:
+            await pool.start()
+            return pool
+        except UsageError as error:
+            print(error, file=sys.stderr)
+            await pool.aclose(0.0)
+    raise SystemExit("the cluster cannot be joined")
 
 async def main():
-    async with WorkerPool([sys.argv[1]], size=2, cluster=sys.argv[2]) as pool:
+    cluster = RayCluster(address=address, direct=direct == "direct", resources={"family": {"far": 1}} if far else {})
+    async with await joined(cluster) as pool:
         first = await pool.execute("s", "add", {"a": 1}, timeout_s=60)
-        short = [(await pool.execute("s", "add", {"a": number}, timeout_s=0.9)).status for number in range(5)]
+        short = [(await pool.execute("s", "add", {"a": number}, timeout_s=0.5)).status for number in range(5)]
         print(json.dumps([first.status, first.value, short]), flush=True)
-        if len(sys.argv) > 3:
-            ended = await pool.execute("s", "family", {"note": sys.argv[3]}, timeout_s=100)
-            print(json.dumps([ended.status, ended.error]), flush=True)
+        hung = await pool.execute("s", "family", {"note": note + ".hung"}, timeout_s=0.5 if not far else 5)
+        after = await pool.execute("s", "add", {"a": 5}, timeout_s=60)
+        print(json.dumps([hung.status, after.status, after.value]), flush=True)
+        ended = await pool.execute("s", "family", {"note": note}, timeout_s=200)
+        print(json.dumps([ended.status, ended.error]), flush=True)
+        after = await pool.execute("s", "add", {"a": 7}, timeout_s=60)
+        print(json.dumps([after.status, after.value]), flush=True)
 
 asyncio.run(main())
 """
@@ -43,7 +64,12 @@ class Head:
     """The head of a cluster, and everything that it started."""
 
     process: subprocess.Popen[bytes]
-    address: str
+    direct: str
+    client: str
+
+    def by(self, address: str) -> str:
+        """Its address by `ray://`, or as a member of the cluster."""
+        return self.client if address == "ray" else self.direct
 
     def kill(self) -> None:
         for pid in [*descendants(self.process.pid), self.process.pid]:
@@ -57,8 +83,9 @@ class Head:
 def descendants(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
@@ -67,26 +94,40 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def ray_command(*words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("ray")), "start", "--block", *words]
+
+
+def started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **SETTINGS})
+
+
 @pytest.fixture
 def head() -> Iterator[Head]:
     pytest.importorskip("ray")
     port, client = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="cg-ray-", ignore_cleanup_errors=True) as folder:
-        command = [
-            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}",
-            f"--ray-client-server-port={client}", "--num-cpus=2", "--include-dashboard=false",
-            "--node-ip-address=127.0.0.1", "--object-store-memory=80000000", f"--temp-dir={folder}",
-        ]  # fmt: skip
-        environment = {**os.environ, **SETTINGS}
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-        started = Head(process, f"ray://127.0.0.1:{client}")
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not is_open(client):
+        process = started(
+            ray_command(
+                "--head", f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2",
+                "--include-dashboard=false", "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
+                f"--temp-dir={folder}",
+            )
+        )  # fmt: skip
+        head = Head(process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}")
+        try:
+            wait_until(lambda: is_open(client) or process.poll() is not None)
             assert process.poll() is None
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)  # clock: another program is looked at
-        yield started
-        started.kill()
+            yield head
+        finally:
+            head.kill()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)  # clock: another program is looked at
 
 
 def is_open(port: int) -> bool:
@@ -94,24 +135,91 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def launched(head: Head, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    command = [sys.executable, str(script), str(TOOLBOX), head.address, *words]
-    environment = {**os.environ, **SETTINGS}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+class Program:
+    """A program with a pool on the cluster, in a process of its own; its tool `family` notes the ids of its processes."""
+
+    def __init__(self, head: Head, folder: Path, *, address: str, way: str = "direct", far: str = "") -> None:
+        self.note = folder / "ids"
+        script = folder / "program.py"
+        script.write_text(PROGRAM)
+        words = [str(TOOLBOX), head.by(address), way, far, str(self.note)]
+        self.errors = folder / "errors"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), *words],
+                stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **SETTINGS},
+            )  # fmt: skip
+
+    def says(self) -> list[Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, self.errors.read_text()
+        return json.loads(line)
+
+    def family(self) -> list[int]:
+        wait_until(lambda: self.note.exists() and len(self.note.read_text().split()) > 1)
+        return [int(word) for word in self.note.read_text().split()]
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        assert self.process.stdout
+        self.process.stdout.close()
 
 
-def test_calls_with_short_deadlines_come_back_and_a_call_ends_when_the_head_dies(head: Head, tmp_path: Path) -> None:
-    note = tmp_path / "ids"
-    with launched(head, tmp_path, str(note)) as program:
-        assert program.stdout
-        assert json.loads(program.stdout.readline()) == ["finished", 3, ["finished"] * 5]
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not note.exists() and time.monotonic() < deadline_s:
-            time.sleep(0.05)  # clock: another program is looked at
+BOTH = pytest.mark.parametrize("address", ["ray", "host"])
+WAYS = pytest.mark.parametrize("way", ["direct", "relayed"])
+
+
+@WAYS
+@BOTH
+def test_short_deadlines_are_kept_and_the_next_call_is_served(head: Head, tmp_path: Path, address: str, way: str) -> None:
+    with Program(head, tmp_path, address=address, way=way) as program:
+        assert program.says() == ["finished", 3, ["finished"] * 5]
+        assert program.says() == ["timed_out", "finished", 7]
+
+
+@WAYS
+def test_a_running_call_ends_when_the_head_dies(head: Head, tmp_path: Path, way: str) -> None:
+    with Program(head, tmp_path, address="ray", way=way) as program:
+        program.says(), program.says()
+        program.family()
         head.kill()
-        status, error = json.loads(program.stdout.readline())
+        status, error = program.says()
         assert status == "failed", error
         assert "Ray" in error
-        program.kill()
+
+
+@BOTH
+def test_a_call_ends_with_its_machine_and_the_next_one_runs_elsewhere(
+    head: Head, tmp_path: Path, address: str, gone: Callable[[Iterable[int]], bool]
+) -> None:
+    words = ["--num-cpus=1", '--resources={"far": 2}', "--node-ip-address=127.0.0.1", "--object-store-memory=80000000"]
+    node = Head(started(ray_command(f"--address={head.direct}", *words)), "", "")
+    try:
+        with Program(head, tmp_path, address=address, far="far") as program:
+            assert program.says() == ["finished", 3, ["finished"] * 5]
+            assert program.says() == ["timed_out", "finished", 7]
+            family = program.family()
+            node.kill()
+            status, error = program.says()
+            assert (status, "its Ray actor is gone" in error) == ("failed", True), error
+            assert gone(family)
+            assert program.says() == ["finished", 9]
+    finally:
+        node.kill()
+
+
+@WAYS
+@BOTH
+def test_nothing_of_a_killed_program_is_left(
+    head: Head, tmp_path: Path, address: str, way: str, gone: Callable[[Iterable[int]], bool]
+) -> None:
+    with Program(head, tmp_path, address=address, way=way) as program:
+        program.says(), program.says()
+        family = program.family()
+        program.process.kill()
+        assert gone(family)

@@ -6,8 +6,10 @@ results there: time, memory and crashes are bounded in the same way, and nothing
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -15,7 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from callgate.workers.frames import pack
+from callgate.workers.channel import FRAME, Listener, Offer, is_encrypted, parcels
+from callgate.workers.frames import Frames, pack
 from callgate.workers.process import WorkerProcess
 
 __all__ = ["GROUPS", "Keeper"]
@@ -54,6 +57,7 @@ class Keeper:
         self._folder: str | None = None
         self._asked_s: float | None = None
         """When messages were last asked for."""
+        self._listener: Listener | None = None
         self._ended = threading.Event()
 
     @_in_group("in")
@@ -79,15 +83,62 @@ class Keeper:
         return copy
 
     @_in_group("in")
+    def listen(self, host: str | None = None) -> Offer | None:
+        """Offer the program a direct connection. None: this machine cannot, or the cluster's connections are encrypted."""
+        if is_encrypted():
+            return None
+        try:
+            self._listener = Listener(host or _node_address())
+        except OSError:
+            return None
+        threading.Thread(target=self._serve, args=(self._listener,), name="callgate-channel", daemon=True).start()
+        return self._listener.offer
+
+    def _serve(self, listener: Listener) -> None:
+        """Pass frames on in both directions, until the program is gone and nothing of the worker may stay."""
+        sock = listener.accept()
+        listener.close()
+        if sock is None:
+            return
+        with sock:
+            threading.Thread(target=self._answer, args=(sock,), name="callgate-channel-out", daemon=True).start()
+            control = Frames()
+            with contextlib.suppress(OSError):
+                for kind, frame in parcels(sock):
+                    if kind == FRAME:
+                        self._process.send(frame)
+                        continue
+                    for message in control.feed(frame):
+                        self._pass(message)
+            if not self._ended.is_set():
+                self._process.kill()
+                self._process.wake()
+
+    def _answer(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):  # Ended, and closed, by another thread.
+            while not self._process.gone:
+                sock.sendall(self._frames(time.monotonic() + TURN_S))
+            sock.shutdown(socket.SHUT_WR)
+
+    @_in_group("out")
+    def ended(self) -> None:
+        """Wait for the end of the worker. Ray's answer to a program with a direct connection is that this actor is gone."""
+        self._ended.wait()
+
+    @_in_group("in")
     def send(self, frame: bytes) -> None:
         """A frame for the worker."""
         self._process.send(frame)
 
     @_in_group("past")
-    def control(self, number: int, message: dict[str, object] | None) -> None:
-        """A message past the call that runs; None: the call is not wanted any more."""
-        if message is None:
-            self._process.cancel(number)
+    def control(self, frame: bytes) -> None:
+        """A message past the call that runs."""
+        for message in Frames().feed(frame):
+            self._pass(message)
+
+    def _pass(self, message: dict[str, Any]) -> None:
+        if message["op"] == "cancel":
+            self._process.cancel(message["id"])  # Never waits, as the other may.
         else:
             self._process.control(message)
 
@@ -96,8 +147,13 @@ class Keeper:
         """The frames that have come, after a while none; at the end how the worker ended."""
         is_first, self._asked_s = self._asked_s is None, time.monotonic()
         if is_first:
+            if self._listener is not None:
+                self._listener.close()  # The program has not come, and will not.
             threading.Thread(target=self._watch, name="callgate-orphan", daemon=True).start()
-        until = time.monotonic() + TURN_S
+        return self._frames(time.monotonic() + TURN_S)
+
+    def _frames(self, until: float) -> bytes:
+        """The frames that have come, at the latest at that time; at the end of the worker how it ended."""
         while True:
             frames = b"".join(map(pack, self._process.messages()))
             if self._process.gone:
@@ -127,9 +183,18 @@ class Keeper:
     def end(self, grace_s: float) -> None:
         """End the worker and everything that it started."""
         self._ended.set()
+        if self._listener is not None:
+            self._listener.close()
         if grace_s:
             self._process.close(grace_s=grace_s)
         else:
             self._process.kill()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _node_address() -> str:
+    import ray as untyped_ray
+
+    ray: Any = untyped_ray
+    return ray.util.get_node_ip_address()

@@ -1,15 +1,18 @@
 """A worker on a Ray cluster as the program sees it: one actor, spoken to by frames, killed when its call must end.
 
-Has the same interface as a worker process on this machine. A thread asks the actor for messages; readers wait for that
-thread. Ray's own errors become the sentence on how the worker ended.
+Has the same interface as a worker process on this machine. Frames go by a direct connection to the actor, or through Ray
+where there is none; a thread reads them, and readers wait for that thread. Ray's own errors become the sentence on how the
+worker ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -21,9 +24,11 @@ from typing import Any, TypeVar
 import ray as untyped_ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from callgate.errors import UsageError
+from callgate.errors import JsonError, UsageError
+from callgate.workers.channel import CONTROL, FRAME, READ_BYTES, parcel
+from callgate.workers.channel import connect as connect_directly
 from callgate.workers.cluster import RayCluster
-from callgate.workers.frames import Frames
+from callgate.workers.frames import Frames, pack
 from callgate.workers.job import Needs
 from callgate.workers.protocol import WorkerDiedError
 from callgate.workers.ray_actor import GROUPS, Keeper
@@ -38,6 +43,9 @@ ray: Any = untyped_ray
 """Its types say less than they promise."""
 END_S = 2.0
 """How long an actor may take to end its worker before it is killed itself."""
+RELAY_S = 60.0
+"""How long no direct connection is tried after one that failed: a firewall that drops packets costs each try seconds."""
+_RELAYED_UNTIL: dict[str | None, float] = {}
 _NUMBERS = itertools.count(1)
 _LOCK = threading.Lock()
 
@@ -81,6 +89,7 @@ class RayWorker:
     def __init__(self, cluster: RayCluster, pool: str, *, session: str | None, needs: Needs) -> None:
         connect(cluster)
         self.started, self.calls, self.gone = time.monotonic(), 0, False
+        self._is_direct, self._cluster = cluster.direct, cluster.address
         self.name = f"{pool}:{session or '-'}:{os.getpid()}-{next(_NUMBERS)}"
         amounts = dict(needs)
         options: dict[str, Any] = {
@@ -101,62 +110,110 @@ class RayWorker:
         self._messages: list[dict[str, Any]] = []
         self._died: WorkerDiedError | None = None
         self._closed = False
-        self._outbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        """Requests to the actor. Ray's client waits where its head does not answer, and nobody else is to wait with it."""
+        self._outbox: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
+        """Kinds and frames for the actor. Whatever is in the way of them, nobody else is to wait with them."""
+        self._sock: socket.socket | None = None
+        self._reasons: SimpleQueue[WorkerDiedError] = SimpleQueue()
+        """How the actor ended, as Ray says."""
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
         """Tell the worker what to import. Files go along, for machines that do not have them."""
         found = [(name, file, Path(file).read_text("utf-8", "replace") if file else None) for name, file in modules]
         path = [os.path.abspath(entry) for entry in sys.path]
-        self._outbox.put(lambda: self._actor.begin.remote(found, path, memory_bytes))
-        for target, name in ((self._send_all, "callgate-ray-send"), (self._listen, "callgate-ray")):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        _in_thread("callgate-ray", lambda: self._live(found, path, memory_bytes))
+
+    def _live(self, modules: Sequence[tuple[str, str | None, str | None]], path: list[str], memory: int | None) -> None:
+        """Begin, and look after the worker until its end."""
+        reads: threading.Thread | None = None
+        try:
+            _fetched(self._actor.begin.remote(modules, path, memory))
+            self._sock = sock = self._connection()
+            _in_thread("callgate-ray-send", self._send_all)
+            if sock is None:
+                self._listen()
+            else:
+                reads = _in_thread("callgate-ray-read", lambda: self._read(sock))
+                _fetched(self._actor.ended.remote())
+        except Exception as error:  # Ray's client raises errors of every kind when its head is gone, bare ones too.
+            died = _ray_death(error)
+            self._reasons.put(died)
+            if reads is not None:
+                reads.join(2 * END_S)  # What the worker sent before its end comes first.
+            self._hear([], died)
+
+    def _connection(self) -> socket.socket | None:
+        """A direct connection to the actor; None where there can be none."""
+        if not self._is_direct or time.monotonic() < _RELAYED_UNTIL.get(self._cluster, 0.0):
+            return None
+        offer = _fetched(self._actor.listen.remote())
+        if offer is None:
+            return None
+        sock = connect_directly(offer)
+        if sock is None:
+            _RELAYED_UNTIL[self._cluster] = time.monotonic() + RELAY_S
+            logger.warning(
+                "the worker at %s:%d cannot be reached directly; calls go through Ray, which takes some milliseconds more",
+                offer.host, offer.port,
+            )  # fmt: skip
+        return sock
 
     def send(self, frame: bytes) -> None:
         """Send a frame. Never waits."""
-        self._outbox.put(lambda: self._actor.send.remote(frame))
+        self._outbox.put((FRAME, frame))
 
     def control(self, message: Mapping[str, Any]) -> None:
         """Send a message past the call that runs."""
-        words = dict(message)
-        self._outbox.put(lambda: self._actor.control.remote(0, words))
+        self._outbox.put((CONTROL, pack(dict(message))))
 
     def cancel(self, number: int) -> None:
         """Ask the running call to stop. Never waits."""
-        self._outbox.put(lambda: self._actor.control.remote(number, None))
+        self._outbox.put((CONTROL, pack({"op": "cancel", "id": number})))
 
     def _send_all(self) -> None:
-        while (request := self._outbox.get()) is not None:
+        while (item := self._outbox.get()) is not None:
+            kind, frame = item
             try:
-                request()
+                if self._sock is not None:
+                    self._sock.sendall(parcel(kind, frame))
+                elif kind == FRAME:
+                    self._actor.send.remote(frame)
+                else:
+                    self._actor.control.remote(frame)
             except Exception as error:  # The thread that listens finds out what is the matter.
                 logger.debug("a request to %s failed: %s", self.name, error)
 
     # Its answers ---------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
+        """Ask the actor for messages, through Ray."""
         while not self._closed and self._died is None:
-            messages, died = self._received()
-            with self._lock:
-                for message in messages:
-                    if message.get("op") == "died":
-                        died = WorkerDiedError(message["how"], message["output"], unread=message["unread"])
-                    else:
-                        self._messages.append(message)
-                self._died = died
-            if messages or died:
-                self._news.set()
+            self._hear(self._frames.feed(_fetched(self._actor.receive.remote())))
 
-    def _received(self) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
-        """Ask the actor for messages; return those that came, and how the worker died if it did."""
+    def _read(self, sock: socket.socket) -> None:
+        """Read messages from the direct connection."""
         try:
-            return self._frames.feed(_fetched(self._actor.receive.remote())), None
-        except RayTaskError as error:
-            return [], WorkerDiedError(f"its actor failed: {_first_line(error)}.")
-        except RayActorError as error:
-            return [], WorkerDiedError(f"its Ray actor is gone: {_first_line(error)}.")
-        except Exception as error:  # Ray's client raises errors of every kind when its head is gone, bare ones too.
-            return [], WorkerDiedError(f"Ray cannot reach it: {_first_line(error)}.")
+            while data := sock.recv(READ_BYTES):
+                self._hear(self._frames.feed(data))
+            how = "the connection to it ended"
+        except (OSError, JsonError) as error:
+            how = f"the connection to it broke: {_first_line(error)}"
+        if self._closed or self._died is not None:
+            return
+        try:  # Ray may know more.
+            self._hear([], self._reasons.get(timeout=END_S))
+        except Empty:
+            self._hear([], WorkerDiedError(f"its Ray actor is gone: {how}."))
+
+    def _hear(self, messages: list[dict[str, Any]], died: WorkerDiedError | None = None) -> None:
+        with self._lock:
+            for message in messages:
+                if message.get("op") == "died":
+                    died = WorkerDiedError(message["how"], message["output"], unread=message["unread"])
+                else:
+                    self._messages.append(message)
+            self._died = self._died or died
+        if messages or died:
+            self._news.set()
 
     def wake(self) -> None:
         """End a wait."""
@@ -212,6 +269,10 @@ class RayWorker:
         self._closed = self.gone = True
         self._outbox.put(None)
         _within(2 * END_S + grace_s, lambda: self._end_actor(grace_s), None)
+        if (sock := self._sock) is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
         self._news.set()
 
     def _end_actor(self, grace_s: float) -> None:
@@ -240,11 +301,25 @@ def _within(wait_s: float, work: Callable[[], T], otherwise: T) -> T:
             logger.debug("a request to Ray failed: %s", error)
             answers.put(otherwise)
 
-    threading.Thread(target=run, name="callgate-ray-end", daemon=True).start()
+    _in_thread("callgate-ray-end", run)
     try:
         return answers.get(timeout=wait_s)
     except Empty:
         return otherwise
+
+
+def _in_thread(name: str, work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _ray_death(error: Exception) -> WorkerDiedError:
+    if isinstance(error, RayTaskError):
+        return WorkerDiedError(f"its actor failed: {_first_line(error)}.")
+    if isinstance(error, RayActorError):
+        return WorkerDiedError(f"its Ray actor is gone: {_first_line(error)}.")
+    return WorkerDiedError(f"Ray cannot reach it: {_first_line(error)}.")
 
 
 def _first_line(error: BaseException) -> str:
