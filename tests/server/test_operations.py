@@ -272,6 +272,12 @@ def test_while_the_database_is_frozen_every_request_is_refused_soon_and_health_i
                 (503, "down"), (503, "store_unavailable"), (503, "store_unavailable"),
             ]  # fmt: skip
             assert answers[1].headers["retry-after"] == "1"
+        looks = ("/sessions", "/sessions/a", "/approvals", "/sessions/a/trace")
+        for method, path in [*(("GET", path) for path in looks), ("DELETE", "/sessions/a")]:
+            started_s = time.monotonic()
+            look = served.request(method, f"/api/v1{path}")
+            assert time.monotonic() - started_s < SOON_S  # clock: a silent connection is cut after 20 s
+            assert (path, look.status, look.json["error"]) == (path, 503, "store_unavailable")
     finally:
         for process in frozen:
             os.kill(process, signal.SIGCONT)

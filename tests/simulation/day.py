@@ -163,13 +163,26 @@ class _WallClock(Sqlite):
     def now_s(self, transaction: Transaction) -> float:
         return self._day.wall_s()
 
+    def uptime_s(self) -> float:  # type: ignore[override]
+        return self._day.loop.time()
+
+
+class _ServerClock(_WallClock):
+    """A database on another machine, whose clock is the only one and jumps."""
+
+    def lease_now_s(self, transaction: Transaction) -> float:
+        return self._day.wall_s()
+
+
+CLOCKS = {"local": _WallClock, "server": _ServerClock}
+
 
 class Day:
     """One seed: the store, the services, the users and the dice."""
 
     name = "dice"
 
-    def __init__(self, seed: int, loop: Any, path: Path, *, hours: float = 24.0) -> None:
+    def __init__(self, seed: int, loop: Any, path: Path, *, hours: float = 24.0, clock: str = "local") -> None:
         self.dice, self.loop, self.seconds = random.Random(seed), loop, hours * 3600
         self.jumps: list[float] = []
         self.problems: list[str] = []
@@ -180,7 +193,7 @@ class Day:
         self.refused_s: dict[str, float] = {}
         self.keys = 0
         self.sessions: list[str] = []
-        self.dialect = _WallClock(path, self)
+        self.dialect = CLOCKS[clock](path, self)
         self.database = _Now(self.dialect)
         self.services = [Process(self, 1) for _ in range(SERVICES)]
 
@@ -354,9 +367,9 @@ class _Restarted(Exception):  # noqa: N818 - not an error of callgate
     """The service is restarted."""
 
 
-def run_day(seed: int, loop: Any, path: Path, *, hours: float = 24.0) -> Day:
+def run_day(seed: int, loop: Any, path: Path, *, hours: float = 24.0, clock: str = "local") -> Day:
     """Run a day; `problems` says what was wrong."""
-    day = Day(seed, loop, path, hours=hours)
+    day = Day(seed, loop, path, hours=hours, clock=clock)
     loop.run_until_complete(day.run())
     for key, times in day.effects.items():
         if times > 1 and not key.startswith("put"):

@@ -29,30 +29,38 @@ def _module(name: str) -> Any:
 world, day = _module("world"), _module("day")
 
 
-def lived(seed: int, path: Path, hours: float) -> Any:
+def lived(seed: int, path: Path, hours: float, clock: str) -> Any:
     loop = world.VirtualLoop(0.0)
     try:
-        return day.run_day(seed, loop, path / f"{seed}.db", hours=hours)
+        return day.run_day(seed, loop, path / f"{seed}.db", hours=hours, clock=clock)
     finally:
         world._bury(loop)
 
 
+CLOCKS = pytest.mark.parametrize("clock", ["local", "server"])
+"""Whose clock jumps: that of the services, or that of the database."""
+
+
+@CLOCKS
 @pytest.mark.slow
 def test_a_day_with_kills_restarts_an_upgrade_and_jumps_of_the_clock_does_nothing_twice_and_loses_nothing(
-    tmp_path: Path, scale: int
+    tmp_path: Path, scale: int, clock: str
 ) -> None:
     named = os.environ.get("CALLGATE_SEED")
     for seed in [int(named)] if named else range(scale):
-        done = lived(seed, tmp_path, 24.0)
+        done = lived(seed, tmp_path, 24.0, clock)
         assert done.problems == [], f"seed {seed}: {done.problems}, {done.happened}"
         for what, least in (
             ("exchanges", 300), ("kills", 20), ("restarts", 10), ("jumps back", 3), ("jumps ahead", 3), ("taken over", 3),
             ("NewerSessionError", 3), ("facts of newer kinds", 10),
         ):  # fmt: skip
             assert done.happened[what] >= least, f"seed {seed}: {done.happened}"
+        if clock == "local":
+            assert done.happened["SessionLostError"] == 0, "a live owner lost its lease to a jump of the clock"
 
 
-def test_an_hour_of_it(tmp_path: Path) -> None:
-    done = lived(3, tmp_path, 1.0)
+@CLOCKS
+def test_an_hour_of_it(tmp_path: Path, clock: str) -> None:
+    done = lived(3, tmp_path, 1.0, clock)
     assert done.problems == [], done.happened
     assert done.happened["exchanges"] > 10

@@ -236,7 +236,39 @@ def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
                 async with asyncio.timeout(60):
                     with pytest.raises(StoreError, match="cannot be reached"):
                         await stuck
+                    monkeypatch.setattr(database, "SILENT_S", 60.0)
                     assert len(await store.load("a")) == 1
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+
+    run(story())
+
+
+def test_lists_and_views_give_up_a_database_that_answers_nothing_and_wait_for_one_that_is_slow(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bool] = []
+
+    async def asked(*_: object) -> bool:
+        answers.append(is_alive)
+        return is_alive
+
+    is_alive = True
+    monkeypatch.setattr(database.Database, "_answers", asked)
+
+    async def story() -> None:
+        nonlocal is_alive
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            store.patience_s = 0.05
+            assert await store._look(lambda tx: tx.rows("SELECT 1 FROM pg_sleep(1)")) == [(1,)]
+            assert answers
+            is_alive = False
+            [frozen] = await backends(postgres_url, store)
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                with pytest.raises(StoreError, match=r"no answer from .* within 0.05 s"):
+                    await store.sessions()
             finally:
                 os.kill(frozen, signal.SIGCONT)
 

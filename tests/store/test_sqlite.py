@@ -23,7 +23,7 @@ from callgate import Gate, ScriptedModel
 from callgate.errors import SessionBusyError, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.sessions import load
-from callgate.store import database, sql, sqlite
+from callgate.store import LEASE_S, database, sql, sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
 from callgate.testing import call, text
@@ -390,6 +390,69 @@ def test_a_file_that_may_not_be_written_can_be_listed_and_exported(
         with pytest.raises(StoreError, match="cannot be written"):
             await store.acquire("new", owner="me")
         assert len(await store.sessions()) == 3
+        await store.aclose()
+
+    run(story)
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_live_owner_keeps_its_lease_though_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    async def story() -> None:
+        owner, other = sqlite_store(tmp_path / "s.db"), sqlite_store(tmp_path / "s.db")
+        lease = await owner.acquire("x", owner="elsewhere")
+        now, up = time.time, sqlite.Sqlite.uptime_s
+        monkeypatch.setattr(time, "time", lambda: now() + jump_s)
+        late = sqlite_store(tmp_path / "s.db")  # Another process, which knows nothing of the time before.
+        for store in (other, late):
+            with pytest.raises(SessionBusyError):
+                await store.acquire("x", owner="me")
+        await owner.renew(lease)
+        await owner.append(lease, facts_of(1), position=0)
+        assert [info.owner for info in await late.sessions()] == ["elsewhere"]
+        monkeypatch.setattr(sqlite.Sqlite, "uptime_s", staticmethod(lambda: up() + LEASE_S + 1))
+        assert (await late.acquire("x", owner="me")).position == 1
+        for store in (owner, other, late):
+            await store.aclose()
+
+    run(story)
+
+
+def test_a_lease_of_another_boot_ends_after_its_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        before = sqlite_store(tmp_path / "s.db")
+        await before.acquire("x", owner="elsewhere")
+        up = sqlite.Sqlite.uptime_s
+        monkeypatch.setattr(sqlite, "boot_id", lambda: "another")
+        monkeypatch.setattr(sqlite.Sqlite, "uptime_s", staticmethod(lambda: 5.0))
+        after = sqlite_store(tmp_path / "s.db")
+        with pytest.raises(SessionBusyError):
+            await after.acquire("x", owner="me")
+        monkeypatch.setattr(sqlite.Sqlite, "uptime_s", staticmethod(lambda: 7.0 + LEASE_S))
+        assert (await after.acquire("x", owner="me")).fence == 2
+        monkeypatch.setattr(sqlite.Sqlite, "uptime_s", up)
+        for store in (before, after):
+            await store.aclose()
+
+    run(story)
+
+
+def test_where_no_time_since_the_boot_is_known_leases_go_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown() -> str:
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+
+    async def story() -> None:
+        monkeypatch.setattr(sqlite, "boot_id", unknown)
+        store = sqlite_store(tmp_path / "s.db")
+        await store.acquire("x", owner="elsewhere")
+        with pytest.raises(SessionBusyError):
+            await store.acquire("x", owner="me")
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + LEASE_S + 1)
+        assert (await store.acquire("x", owner="me")).fence == 2
         await store.aclose()
 
     run(story)

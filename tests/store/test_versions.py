@@ -93,7 +93,7 @@ def test_a_database_that_was_made_before_there_were_claims_gets_a_table_for_them
     asyncio.run(story(keeps=False))
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE callgate_claims").close()
-        assert connection.execute("SELECT value FROM callgate_meta").fetchall() == [("1",)]
+        assert connection.execute("SELECT value FROM callgate_meta WHERE key = 'schema'").fetchall() == [("1",)]
     asyncio.run(story(keeps=True))
 
 

@@ -66,6 +66,7 @@ class SqlAnswers:
 
     _database: Database
     _dialect: Dialect
+    patience_s: float
 
     def answer_signal(self) -> AnswerSignal:
         """Return a receiver of signals of answers that were left or journalled; its user closes it."""
@@ -90,7 +91,7 @@ class SqlAnswers:
             self._dialect.announce(tx)
             return True
 
-        return await self._database.do(work, durable=True)
+        return await self._database.do(work, durable=True, silence_s=self.patience_s)
 
     async def has_answer(self, session: str, call_id: str, body: str) -> bool:
         """Return whether this very answer is still there: taken or not, the journal does not have it.
@@ -99,7 +100,7 @@ class SqlAnswers:
             StoreError: the database cannot be used.
         """
         sql = "SELECT body FROM callgate_answers WHERE session = ? AND call_id = ?"
-        rows = await self._database.do(lambda tx: tx.rows(sql, session, call_id), reads=True)
+        rows = await self._database.do(lambda tx: tx.rows(sql, session, call_id), reads=True, silence_s=self.patience_s)
         return any(_read(str(found))[1] == body for (found,) in rows)
 
     async def take_answer(self, lease: Lease, call_id: str) -> str | None:

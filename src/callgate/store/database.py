@@ -43,6 +43,8 @@ LOCKED_S = 5.0
 """How long an operation is tried again while another transaction has locked its row."""
 LOCKED_PAUSES_S = (0.005, 0.1)
 """Between two tries, at first and later."""
+PROBE_PART = 1 / 3
+"""The part of the time for a silent database in which it is asked something else."""
 SILENT_S = 20.0
 """How long a transaction may take before its connection is cut."""
 IDLE_S = 60.0
@@ -110,6 +112,7 @@ class Database:
         durable: bool = False,
         reads: bool = False,
         patience_s: float = math.inf,
+        silence_s: float = math.inf,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Carry out the work in a transaction and return its value. With `durable` its changes survive a loss of power.
@@ -118,13 +121,16 @@ class Database:
         run a second time, where the first was undone because an operation of the same commit had failed. With `reads`, for
         work that changes nothing, a cancellation of the caller takes effect at once. An operation that is not over after
         `patience_s` raises a StoreError, and may still be carried out later; `on_late` then gets its value, in any thread.
+        The same after `silence_s`, if the database answers nothing else either: what takes long may take long.
 
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.
         """
         started_s, failed = time.monotonic(), True
         try:
-            value = await self._until_unlocked(work, prepare, durable, reads, patience_s, on_late)
+            if self._dialect.connections == 1:
+                silence_s = math.inf  # Nothing else could be asked.
+            value = await self._until_unlocked(work, prepare, durable, reads, patience_s, silence_s, on_late)
             failed = False
         except CallgateError as error:
             failed = isinstance(error, StoreError)
@@ -140,13 +146,14 @@ class Database:
         durable: bool,
         reads: bool,
         patience_s: float,
+        silence_s: float,
         on_late: Callable[[T], object] | None,
     ) -> T:
         until_s, (pause_s, pause_max_s) = time.monotonic() + min(LOCKED_S, patience_s), LOCKED_PAUSES_S
         while True:
             operation = _Operation(work, prepare, durable, on_late)
             try:
-                return cast("T", await self._done(operation, reads=reads, patience_s=patience_s))
+                return cast("T", await self._done(operation, reads=reads, patience_s=patience_s, silence_s=silence_s))
             except LockedError as error:
                 self._statistics.count("retries")
                 if time.monotonic() >= until_s:
@@ -221,7 +228,9 @@ class Database:
         for lane in lanes:
             lane.cut_if_silent(now_s)
 
-    async def _done(self, operation: _Operation, *, reads: bool, patience_s: float) -> Any:
+    async def _done(
+        self, operation: _Operation, *, reads: bool, patience_s: float = math.inf, silence_s: float = math.inf
+    ) -> Any:
         """Wait for an operation. It is carried out in any case, so a cancellation of its caller takes effect after it.
 
         A cancelled caller waits no longer than `CANCEL_S` for a database that does not answer.
@@ -233,9 +242,13 @@ class Database:
         if caller.cancelling():  # It cleans up, and waits no longer for that than any other that is cancelled.
             patience_s = min(patience_s, CANCEL_S)
         cancellations, look_s, until_s, patient_until_s = 0, GROW_S, math.inf, time.monotonic() + patience_s
+        probe_at_s, is_silent = time.monotonic() + silence_s * (1 - PROBE_PART), False
         while not done.done():
             try:
                 await asyncio.wait({done}, timeout=min(look_s, max(0.0, min(until_s, patient_until_s) - time.monotonic())))
+                if time.monotonic() >= probe_at_s:
+                    probe_at_s += silence_s
+                    is_silent = not await self._answers(done, silence_s * PROBE_PART)
             except asyncio.CancelledError:
                 cancellations += 1
                 until_s = min(until_s, time.monotonic() + (0.0 if reads else CANCEL_S))
@@ -247,15 +260,30 @@ class Database:
             if now_s >= until_s:
                 done.cancel()  # Where the operation has not begun, it never will.
                 raise asyncio.CancelledError
-            if now_s >= patient_until_s:
+            if now_s >= patient_until_s or is_silent:
                 operation.give_up()
                 done.add_done_callback(_read)
-                raise StoreError(f"no answer from {self._dialect.place} within {patience_s:g} s")
+                raise StoreError(f"no answer from {self._dialect.place} within {min(patience_s, silence_s):g} s")
             self._check([operation.lane] if operation.lane is not None else [*lanes, *self._lanes], done, now_s)
-        for _ in range(cancellations):
-            caller.uncancel()
-            caller.cancel()
+        _cancel_again(caller, cancellations)
         return done.result()
+
+    async def _answers(self, done: asyncio.Future[Any], wait_s: float) -> bool:
+        """Return whether the database answers a question that costs it nothing, unless it has answered meanwhile."""
+        if done.done():
+            return True
+        try:
+            await self._done(_Operation(lambda tx: tx.rows("SELECT 1")), reads=True, patience_s=wait_s)
+        except StoreError:
+            return False
+        return True
+
+
+def _cancel_again(caller: asyncio.Task[Any], times: int) -> None:
+    """Let cancellations take effect that were held up."""
+    for _ in range(times):
+        caller.uncancel()
+        caller.cancel()
 
 
 class _Lane:

@@ -84,6 +84,10 @@ class Dialect(Protocol):
         """Return the seconds since 1970 by the clock that all owners share."""
         ...
 
+    def lease_now_s(self, transaction: Transaction) -> float:
+        """Return the seconds by which leases are judged: as `now_s`, but no change of this machine's clock moves it."""
+        ...
+
     def sentence(self, error: Exception) -> str:
         """Explain the driver's error, and what to do about it."""
         ...
@@ -139,3 +143,7 @@ class Transaction:
     def now_s(self) -> float:
         """Return the seconds since 1970 by the clock that all owners share."""
         return self._dialect.now_s(self)
+
+    def lease_now_s(self) -> float:
+        """Return the seconds by which leases are judged."""
+        return self._dialect.lease_now_s(self)

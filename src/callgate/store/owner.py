@@ -13,7 +13,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["is_gone", "new_owner", "shown"]
+__all__ = ["boot_id", "is_gone", "new_owner", "shown"]
 
 _SEPARATOR = "|"
 _NUMBERS = itertools.count(1)
@@ -68,9 +68,18 @@ def _read(owner: str) -> _Process | None:
 def _world() -> str:
     """Empty where the system does not tell."""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot_id()}:{os.readlink('/proc/self/ns/pid')}"
     return ""
+
+
+@functools.cache
+def boot_id() -> str:
+    """What tells this boot of the machine from every other one.
+
+    Raises:
+        OSError: the system does not tell.
+    """
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def _started(pid: int) -> str | None:

@@ -60,6 +60,7 @@ class SqlPrincipals:
     """Principals as rows of a table."""
 
     _database: Database
+    patience_s: float
 
     async def assign(self, session: str, principal: str) -> str | None:
         """Give a session that does not exist to a principal; return whose it is, None if it is nobody's.
@@ -76,7 +77,7 @@ class SqlPrincipals:
             tx.run(sql, session, principal, tx.now_s())
             return _principal(tx, session)
 
-        return await self._database.do(work)
+        return await self._database.do(work, silence_s=self.patience_s)
 
     async def principal_of(self, session: str) -> str | None:
         """Return whose session it is; None if it is nobody's.
@@ -84,7 +85,7 @@ class SqlPrincipals:
         Raises:
             StoreError: the database cannot be used.
         """
-        return await self._database.do(lambda tx: _principal(tx, session), reads=True)
+        return await self._database.do(lambda tx: _principal(tx, session), reads=True, silence_s=self.patience_s)
 
     async def owned(self, sessions: list[str], principal: str) -> set[str]:
         """Return those of the sessions that belong to the principal.
@@ -96,7 +97,7 @@ class SqlPrincipals:
             return set()
         marks = ", ".join("?" * len(sessions))
         sql = f"SELECT session FROM callgate_principals WHERE principal = ? AND session IN ({marks})"
-        rows = await self._database.do(lambda tx: tx.rows(sql, principal, *sessions), reads=True)
+        rows = await self._database.do(lambda tx: tx.rows(sql, principal, *sessions), reads=True, silence_s=self.patience_s)
         return {str(session) for (session,) in rows}
 
     async def add_usage(self, principal: str, period: str, used: Used) -> None:
@@ -118,7 +119,7 @@ class SqlPrincipals:
             StoreError: the database cannot be used.
         """
         sql = "SELECT tokens, cost FROM callgate_usage WHERE principal = ? AND period = ?"
-        rows = await self._database.do(lambda tx: tx.rows(sql, principal, period), reads=True)
+        rows = await self._database.do(lambda tx: tx.rows(sql, principal, period), reads=True, silence_s=self.patience_s)
         return Used(int(rows[0][0]), float(rows[0][1])) if rows else Used()
 
 

@@ -57,7 +57,8 @@ class SqlStore(SqlAnswers, SqlPrincipals):
     """
 
     patience_s = math.inf
-    """How long a run that begins waits for the database. A service sets it: its clients wait better than it does."""
+    """How long a run that begins waits for the database, and lists and views for one that answers nothing. A service sets
+    it: its clients wait better than it does."""
 
     def __init__(self, dialect: Dialect, *, durable: Durability = "effects", replica: Dialect | None = None) -> None:
         if durable not in ("effects", "everything"):
@@ -86,13 +87,13 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         check_id(session)
 
         def work(tx: Transaction) -> Lease:
-            now = tx.now_s()
+            now = tx.lease_now_s()
             columns = "facts, fence, owner, expires_s"
             found = _row(tx, session, columns)
             if not found:
                 tx.lock(f"session {session}")
                 sql = "INSERT INTO callgate_sessions VALUES (?, '', 0, 0, NULL, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
-                tx.run(sql, session, now, now)
+                tx.run(sql, session, made_s := tx.now_s(), made_s)
                 found = _row(tx, session, columns)
             [(count, fence, holder, expires_s)] = found
             if holder not in (None, owner) and expires_s > now and not owners.is_gone(holder):
@@ -136,7 +137,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             found = _row(tx, lease.session, "fence")
             if not found or found[0][0] != lease.fence:
                 raise self._lost(lease)
-            tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.now_s() + lease_s, lease.session)
+            tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.lease_now_s() + lease_s, lease.session)
 
         await self._database.do(work)
 
@@ -172,7 +173,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
         check_id(session)
-        rows = await self._database.do(lambda tx: _fact_rows(tx, session, start), reads=True)
+        rows = await self._database.do(lambda tx: _fact_rows(tx, session, start), reads=True, silence_s=self.patience_s)
         return self._facts_of(session, rows, start)
 
     async def read(self, session: str) -> list[Fact]:
@@ -200,7 +201,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
                 return await self._replica.do(work, reads=True, patience_s=REPLICA_S)
             except StoreError as error:
                 logger.warning("the replica is not used: %s", error)
-        return await self._database.do(work, reads=True)
+        return await self._database.do(work, reads=True, silence_s=self.patience_s)
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
         """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
@@ -271,7 +272,8 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         found: list[tuple[SessionInfo, str]] = []
         place: tuple[float, str] | None = (since_s, "")
         while place is not None:  # A transaction for some of them at a time, so that others need not wait for all.
-            some, place = await self._database.do(partial(_last_kinds, place=place, besides=starts), reads=True)
+            work = partial(_last_kinds, place=place, besides=starts)
+            some, place = await self._database.do(work, reads=True, silence_s=self.patience_s)
             found += some
         return found
 
@@ -282,7 +284,8 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
         check_id(session)
-        found = await self._database.do(lambda tx: _infos(tx, "WHERE facts > 0 AND id = ?", session), reads=True)
+        sql = "WHERE facts > 0 AND id = ?"
+        found = await self._database.do(lambda tx: _infos(tx, sql, session), reads=True, silence_s=self.patience_s)
         return found[0] if found else None
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
@@ -311,7 +314,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
                 target, session, kept,
             )  # fmt: skip
 
-        await self._database.do(work, durable=True)
+        await self._database.do(work, durable=True, silence_s=self.patience_s)
 
     async def delete(self, session: str) -> bool:
         """Forget the session; whether there was one.
@@ -338,7 +341,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             if not found or found[0][2] >= before_s:
                 return False
             [(holder, expires_s, _)] = found
-            if holder is not None and expires_s > tx.now_s() and not owners.is_gone(holder):
+            if holder is not None and expires_s > tx.lease_now_s() and not owners.is_gone(holder):
                 raise SessionBusyError(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
             tx.lock(f"session {session}")
             tx.run("DELETE FROM callgate_facts WHERE session = ?", session)
@@ -348,7 +351,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             reserve(tx, session)
             return True
 
-        return await self._database.do(work, durable=True)
+        return await self._database.do(work, durable=True, silence_s=self.patience_s)
 
     async def claim(self, claim: Claim) -> Claim:
         """Claim the key if it is free; return the claim that holds it, with its owner until now.
@@ -421,7 +424,7 @@ def _row(tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
 
 def _infos(tx: Transaction, condition: str, *values: Any) -> list[SessionInfo]:
     """The sessions that a condition chooses, in its order."""
-    now = tx.now_s()
+    now = tx.lease_now_s()
     columns = "id, title, facts, created_s, updated_s, owner, expires_s"
     return [
         SessionInfo(

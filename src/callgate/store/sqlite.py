@@ -24,6 +24,7 @@ from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
+from callgate.store.owner import boot_id
 from callgate.store.protocol import Durability
 from callgate.store.schema import SCHEMA
 from callgate.store.sql import SqlStore, line_of
@@ -54,6 +55,7 @@ class Sqlite:
         self._path = path
         self._durable: bool | None = None
         self._is_read_only = False
+        self._booted_s: float | None = None
         self._copy = contextlib.ExitStack()
         """Holds the copy that is read where the file itself cannot be."""
 
@@ -64,7 +66,7 @@ class Sqlite:
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection; the file and its folder are made for their owner alone."""
-        self._durable, self._is_read_only = None, False
+        self._durable, self._is_read_only, self._booted_s = None, False, None
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite makes its further files with the rights of the first.
@@ -135,6 +137,30 @@ class Sqlite:
     def now_s(self, transaction: Transaction) -> float:
         """Return the time by the clock of this machine, which all owners of the file share."""
         return time.time()
+
+    def lease_now_s(self, transaction: Transaction) -> float:
+        """Return the time since the machine was booted, counted from what its clock said when the file was first used since.
+
+        All processes of the machine agree on it, and it goes on evenly when the clock is set.
+        """
+        try:
+            key, up_s = f"boot {boot_id()}", self.uptime_s()
+        except (OSError, AttributeError):  # Not Linux.
+            return self.now_s(transaction)
+        if self._booted_s is None:
+            found = transaction.rows("SELECT value FROM callgate_meta WHERE key = ?", key)
+            if not found:  # Noted for all, and read again: this transaction may be rolled back.
+                now_s = self.now_s(transaction)
+                if not self._is_read_only:
+                    transaction.run("INSERT INTO callgate_meta VALUES (?, ?)", key, repr(now_s - up_s))
+                return now_s
+            self._booted_s = float(found[0][0])
+        return self._booted_s + up_s
+
+    @staticmethod
+    def uptime_s() -> float:
+        """Return the seconds since the machine was booted, those in which it slept included."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the file."""

@@ -156,7 +156,7 @@ class _Copy:
         known, fence = 0, 0
         if held:
             [(known, fence, holder, expires_s)] = held
-            if holder is not None and expires_s > self._tx.now_s() and not owners.is_gone(holder):
+            if holder is not None and expires_s > self._tx.lease_now_s() and not owners.is_gone(holder):
                 return self._conflict(session, f"is in use by {owners.shown(holder)}")
             if not self._is_prefix(session, known):
                 return self._conflict(session, "has other facts there")
