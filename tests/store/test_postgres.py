@@ -222,7 +222,6 @@ async def backends(url: str, store: SqlStore) -> list[int]:
 def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "SILENT_S", 0.2)
     monkeypatch.setattr(database, "LOOK_S", 0.05)
 
     async def story() -> None:
@@ -230,6 +229,7 @@ def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
             await begun(store, "a")
             [frozen] = await backends(postgres_url, store)
             os.kill(frozen, signal.SIGSTOP)
+            monkeypatch.setattr(database, "SILENT_S", 0.2)
             try:
                 stuck = asyncio.create_task(store.load("a"))
                 await asyncio.sleep(0)
