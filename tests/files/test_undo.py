@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -238,3 +241,42 @@ def test_a_folder_that_moved_away_is_not_written_to(files: FileTools, root: Path
     result = files.call_sync("write_file", {"path": "sub/f", "content": "new\n"})
     assert "moved meanwhile" in result.error
     assert list((tmp_path / "moved").iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from callgate.files import FileTools, writer
+
+folder, state, path = sys.argv[1:]
+os.environ["XDG_STATE_HOME"] = state
+files = FileTools(folder)
+files.call_sync("write_file", {"path": "a.txt", "content": "one"})
+files.call_sync("write_file", {"path": "a.txt", "content": "two"})
+writer.Writer._require_unchanged = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+files.call_sync("write_file", {"path": path, "content": "three"})
+"""
+
+
+@pytest.mark.parametrize("path", ["a.txt", "b.txt"])
+def test_after_a_kill_between_record_and_rename_another_process_undoes_the_last_change_that_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(root), str(tmp_path / "state"), path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with FileTools(root) as files:
+        assert len(files.changes()) == 3
+        assert files.undo().path == "a.txt"
+        assert [(file.name, file.read_text()) for file in root.iterdir()] == [("a.txt", "one")]
+
+
+def test_a_change_that_was_put_back_by_hand_is_not_passed_over(files: FileTools, root: Path) -> None:
+    for content in ("one", "two"):
+        files.call_sync("write_file", {"path": "a.txt", "content": content})
+    time.sleep(0.02)  # clock: later than the change, by the clock of the file system
+    (root / "a.txt").write_text("one")
+    with pytest.raises(UsageError, match="as it was before"):
+        files.undo()

@@ -64,9 +64,20 @@ def _is_below(change: Change, folder: str) -> bool:
 def _chosen(backups: Backups, known: Sequence[Change], id: str) -> Change:
     if id != "last":
         return backups.change(id)
-    if not known:
+    newest = next(filter(_took_effect, known), None)
+    if newest is None:
         raise UsageError("nothing was written here, so there is nothing to undo")
-    return known[0]
+    return newest
+
+
+def _took_effect(change: Change) -> bool:
+    from callgate.files import FileTools
+
+    try:
+        with FileTools(change.root) as files:
+            return files.took_effect(change)
+    except UsageError:
+        return True  # Its folder is gone, which undoing it says.
 
 
 def _list(known: Sequence[Change], *, everywhere: bool) -> None:

@@ -27,7 +27,7 @@ from callgate.files.reader import ReadText, Wanted, read_text
 from callgate.files.root import Root
 from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
-from callgate.files.undo import difference, restore
+from callgate.files.undo import difference, restore, took_effect
 from callgate.files.writer import Writer, Written
 from callgate.permission.policy import Policy
 from callgate.schema import check_arguments
@@ -329,11 +329,15 @@ class FileTools:
             UsageError: there is no such write, or the file was changed since (then `force` puts it back all the same).
         """
         if id is None:
-            newest = self.changes()
-            if not newest:
+            newest = next(filter(self.took_effect, self.changes()), None)
+            if newest is None:
                 raise UsageError(f"nothing was written below {self.root!r}, so there is nothing to undo")
-            id = newest[0].id
+            id = newest.id
         return restore(self._writer, self._own_change(id), force=force)
+
+    def took_effect(self, change: Change) -> bool:
+        """Return False for a change that was recorded by a process which was killed before it made it."""
+        return took_effect(self._root, change)
 
     def _own_change(self, id: str) -> Change:
         change = self._backups.change(id)

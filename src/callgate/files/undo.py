@@ -11,6 +11,7 @@ import os
 
 from callgate.errors import ToolError, UsageError
 from callgate.files.backups import Backups, Change
+from callgate.files.beneath import let_go
 from callgate.files.paths import Names, names_of
 from callgate.files.root import Root
 from callgate.files.text import NotTextError, decoded, encoding_of
@@ -18,7 +19,7 @@ from callgate.files.text_edits import unified_diff
 from callgate.files.writer import New, Old, Writer
 from callgate.types import ToolContext
 
-__all__ = ["difference", "restore"]
+__all__ = ["difference", "restore", "took_effect"]
 
 
 def restore(writer: Writer, change: Change, *, force: bool = False) -> Change:
@@ -44,6 +45,34 @@ def restore(writer: Writer, change: Change, *, force: bool = False) -> Change:
         return writer.write(names, renew, ToolContext(call_id=change.call_id, name="undo", session=change.session)).change
     except ToolError as error:
         raise UsageError(str(error).rstrip(".")) from error
+
+
+def took_effect(root: Root, change: Change) -> bool:
+    """Return whether a change was made, as far as can be seen: a process killed before the rename leaves its record only.
+
+    Then the file is as it was before, and has been since: one that was put back by hand has a later time.
+    """
+    names = names_of(change.path).names
+    try:
+        descriptor = root.open_raw(names, os.O_RDONLY)
+    except FileNotFoundError:
+        if change.existed:
+            return True
+        try:
+            folder = root.open_folder(Names(names[:-1]))
+        except ToolError:
+            return True
+        try:
+            return os.fstat(folder).st_mtime > change.time_s
+        finally:
+            let_go(folder)
+    except OSError:
+        return True
+    try:
+        is_old = change.existed and os.fstat(descriptor).st_ctime <= change.time_s
+        return not (is_old and _digest(descriptor) == change.sha256)
+    finally:
+        let_go(descriptor)
 
 
 def difference(root: Root, backups: Backups, change: Change) -> str:
