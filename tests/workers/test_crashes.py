@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from callgate.workers.job import Job
+from callgate.workers.job import Job, WorkerLimits
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 
@@ -79,6 +79,18 @@ def test_a_worker_that_sends_nonsense_is_killed_and_the_call_answered(data, use_
     dead, nonsense, served = use_pool(story)
     assert (dead, nonsense.status, served) == (True, "failed", 3)
     assert nonsense.error.startswith("The worker process died during the call: ")
+
+
+def test_a_worker_that_gets_no_more_threads_says_so_and_is_replaced(use_pool):
+    async def story(pool):
+        (old,) = pool.pids
+        starved = await pool.execute("s", "start_threads", {})
+        return old, starved, await pool.execute("s", "long_text", {"mib": 1}), pool.pids
+
+    old, starved, after, pids = use_pool(story, limits=WorkerLimits(memory_bytes=1 << 30))
+    assert (starved.status, starved.error) == ("failed", "RuntimeError: can't start new thread")
+    assert (after.status, len(after.value)) == ("finished", 1 << 20)
+    assert old not in pids
 
 
 def test_the_state_that_a_crash_costs_is_reported(use_pool):

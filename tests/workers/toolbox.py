@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
@@ -178,6 +179,19 @@ def devour() -> int:
     held = []
     while True:
         held.append(bytearray(16 << 20))
+
+
+@tool
+def start_threads() -> None:
+    """Starts threads that do not end until there can be no more."""
+    while True:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+@tool
+def long_text(mib: int) -> str:
+    """Returns a text of so many MiB."""
+    return "x" * (mib << 20)
 
 
 @tool

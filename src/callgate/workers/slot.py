@@ -263,7 +263,7 @@ class Slot:
             result = call.stopped()
             over = "a call of it was stopped" if retire or worker.has_children else over
         elif retire:
-            over = "it had run out of memory"
+            over = "it had run out of memory or threads"
         worker.log_output()
         if over is not None:
             self._owner.gone(self, over)  # First, so that the result can say what was lost.

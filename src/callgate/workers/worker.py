@@ -297,8 +297,13 @@ class _Worker:
         else:
             logger.error("tool %r failed", name, exc_info=error)
             sentence = without_surrogates(error_sentence(error))
-        # After that, what is left of the memory is in pieces.
-        return {"status": "failed", "error": sentence, "retire": isinstance(error, MemoryError)}
+        # After that, what is left of the memory is in pieces, or threads that nobody ends keep it.
+        return {"status": "failed", "error": sentence, "retire": isinstance(error, MemoryError) or _lacks_threads(error)}
+
+
+def _lacks_threads(error: BaseException) -> bool:
+    """Return whether the system gave the process no further thread; Python has no exception of its own for that."""
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 _OPS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {
