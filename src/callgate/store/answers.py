@@ -188,7 +188,7 @@ def _is_taken(tx: Transaction, session: str, fence: int | None) -> bool:
     if not rows or rows[0][0] != fence:
         return False
     _, owner, expires_s = rows[0]
-    return owner is not None and expires_s > tx.now_s() and not owners.is_gone(str(owner))
+    return owner is not None and expires_s > tx.lease_now_s() and not owners.is_gone(str(owner))
 
 
 def _delete(tx: Transaction, session: str, call_id: str) -> None:
