@@ -812,3 +812,35 @@ def test_a_chat_that_was_killed_while_a_tool_ran_says_that_the_outcome_is_unknow
     assert done.returncode == 0
     assert "! The process stopped while 'slow' ran: whether that had its effect is not known" in done.stderr
     assert "slow" in done.stdout  # The model got an answer to its call, and went on.
+
+
+WORKER_TOOLS = """
+import os
+
+from callgate import tool
+
+
+@tool(read_only=True)
+def calculate(expression: str) -> int:
+    \"\"\"Calculate.\"\"\"
+    return os.getpid()
+"""
+
+
+@pytest.mark.parametrize("place", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_tools_of_a_file_run_in_workers_of_the_place_that_is_named(tmp_path: Path, place: str) -> None:
+    if place == "ray":
+        pytest.importorskip("ray")
+    (tmp_path / "tools.py").write_text(WORKER_TOOLS)
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = ["chat", "--provider", "demo", "-T", "tools.py", "--workers", place, "--output", "json", "What is 12 * 7?"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "callgate", *words],
+        cwd=tmp_path, env={**os.environ, **settings}, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as program:  # fmt: skip
+        said, errors = program.communicate(timeout=240)
+    assert program.returncode == 0, errors
+    [record] = json.loads(said)["calls"]
+    assert record["result"]["status"] == "finished", record
+    assert record["result"]["value"] != program.pid

@@ -17,6 +17,8 @@ import pytest
 from callgate import Gate, Policy, ScriptedModel, UsageError, WorkerPool
 from callgate.testing import call, text
 from callgate.workers import WorkerLimits
+from callgate.workers import pool as pool_module
+from callgate.workers.slot import Slot, StartFailedError
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 
@@ -314,3 +316,19 @@ def test_a_wait_that_is_over_in_the_moment_in_which_it_is_cancelled_ends(use_poo
         return bool(ended) and waits.cancelled()
 
     assert use_pool(story) is True
+
+
+def test_a_gate_whose_workers_do_not_come_says_so(monkeypatch):
+    def never(slot, worker):
+        slot._closing.wait()
+        raise StartFailedError("the pool was closed")
+
+    monkeypatch.setattr(pool_module, "CLOSE_S", 0.0)
+    monkeypatch.setattr(Slot, "_made_ready", never)
+    pool = WorkerPool([TOOLBOX], size=1, limits=WorkerLimits(start_timeout_s=0.05))
+    try:
+        with pytest.raises(UsageError, match=r"had no worker ready within 0\.05 s"):
+            pool.runnables()
+    finally:
+        monkeypatch.setattr(pool_module, "CLOSE_S", 10.0)
+        pool.close()

@@ -165,10 +165,19 @@ class WorkerPool:
     # Using it ------------------------------------------------------------------------------------------------------------
 
     def runnables(self) -> list[_PoolTool]:
-        """The tools for a `Gate` or an `Executor`. Starts the workers if nobody has, and then waits for the first."""
+        """The tools for a `Gate` or an `Executor`. Starts the workers if nobody has, and then waits for the first.
+
+        Raises:
+            UsageError: a module cannot be imported, the pool was closed, or no worker was ready in time.
+        """
         if not self._opened.done():
             self._begin()
-        self._opened.result(self._limits.start_timeout_s + CLOSE_S)
+        wait_s = self._limits.start_timeout_s + CLOSE_S
+        try:
+            self._opened.result(wait_s)
+        except TimeoutError:
+            where = "" if self._cluster is None else " on the Ray cluster; is it up and has it room"
+            raise UsageError(f"the worker pool {self.name!r} had no worker ready within {wait_s:g} s{where}") from None
         return [_PoolTool(self, definition) for definition in self._tools.values()]
 
     async def list_tools(self, session: str | None = None) -> list[ToolDefinition]:
