@@ -74,7 +74,7 @@ def _world() -> str:
 
 @functools.cache
 def boot_id() -> str:
-    """What tells this boot of the machine from every other one.
+    """Return the identity of this boot of the machine.
 
     Raises:
         OSError: the system does not tell.

@@ -43,7 +43,7 @@ class RayCluster:
     runtime_env: Mapping[str, Any] | None = None
     """The runtime environment of Ray: packages, working directory and variables of the actors."""
     direct: bool = True
-    """Whether calls go by a connection of their own to the machine of their actor, if it can be reached from here. It is not
+    """Calls go by a connection of their own to the machine of their actor, if it can be reached from here. It is not
     encrypted, and not used if Ray's own connections are."""
     init: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `ray.init`."""
