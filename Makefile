@@ -65,10 +65,11 @@ test-uvloop: ready ## run the quick tests of what is asynchronous on uvloop's ev
 check: export CALLGATE_COVERAGE = 1
 check: check-static test test-slow coverage-gate ## everything that a change must pass: lint, types, all tests, coverage
 
-check-static: ready ## lint, format and types
+check-static: ready ## lint, format, and types of the code, the examples and the blocks of the docs
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright
+	@$(PY) scripts/check_types.py
 
 coverage-gate: ready ## hold the coverage of `CALLGATE_COVERAGE=1 make test` against the table in pyproject.toml
 	@test -f .coverage || \

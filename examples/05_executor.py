@@ -19,8 +19,8 @@ def sleep(seconds: float) -> None:
 
 
 async def main() -> None:
-    script = [[call("sleep", seconds=5), call("double", number=21)], text("It is 42.")]
-    gate = Gate(ScriptedModel(script), tools=[double, sleep])
+    model = ScriptedModel([[call("sleep", seconds=5), call("double", number=21)], text("It is 42.")])
+    gate = Gate(model, tools=[double, sleep])
     executor = Executor([double, sleep])
     talk = Conversation()
     talk.add_user("Double 21, and take your time.")

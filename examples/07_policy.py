@@ -16,11 +16,8 @@ policy = Policy(
         Rule(verdict="deny", tool="send", args={"to": "*@example.org"}, reason="Nothing goes to example.org."),
     ],
 )
-script = [
-    [call("send", to="ada@example.com", subject="Hi"), call("send", to="bob@EXAMPLE.org", subject="Hi")],
-    text("Done."),
-]
-with Gate(ScriptedModel(script), tools=[send], policy=policy) as gate:
+both = [call("send", to="ada@example.com", subject="Hi"), call("send", to="bob@EXAMPLE.org", subject="Hi")]
+with Gate(ScriptedModel([both, text("Done.")]), tools=[send], policy=policy) as gate:
     reply = gate.run_sync("Say hi to both.")
 
 for record in reply.calls:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import gc
 import re
 import shlex
 import sys
-import textwrap
 import types
 import warnings
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -31,7 +28,7 @@ from callgate.testing.fake_gemini import call as fake_call
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 STORIES = ("sessions.md",)
-"""Pages whose blocks go on where the one before ended."""
+"""Pages whose blocks share a folder: they are run there one after another."""
 
 
 def blocks_of(text: str) -> list[str]:
@@ -40,37 +37,34 @@ def blocks_of(text: str) -> list[str]:
     return [block for reason, block in found if not reason]
 
 
-def blocks_of_pages() -> list[tuple[str, str]]:
-    blocks: list[tuple[str, str]] = []
+def blocks_of_pages() -> list[tuple[str, list[str]]]:
+    """The pages, each with the blocks that are run in one folder."""
+    blocks: list[tuple[str, list[str]]] = []
     for page in PAGES:
         name = page.relative_to(DOCS).as_posix()
         if name == "tutorial.md":  # Gone through line by line, in an environment of its own, by test_first_hour.py.
             continue
         found = blocks_of(page.read_text("utf-8"))
-        blocks += [(name, "\n".join(found))] if name in STORIES else [(name, block) for block in found]
+        blocks += [(name, found)] if name in STORIES else [(name, [block]) for block in found]
     return blocks
 
 
 BLOCKS = blocks_of_pages()
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
-def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("page", "blocks"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
+def test_a_block_of_a_page_runs_as_it_stands(page: str, blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    module = types.ModuleType("block")
-    monkeypatch.setitem(sys.modules, "block", module)
-    namespace: dict[str, Any] = module.__dict__
     # A model that is named is found on a fake server on this machine.
     with FakeGemini.in_thread([fake_call("get_weather", city="Oslo"), "It snows in Oslo."]) as fake:
         for name, value in {"GOOGLE_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}.items():
             monkeypatch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # The programs of others may leave their clients open.
-            if page in STORIES:
-                exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
-                asyncio.run(asyncio.wait_for(namespace["story"](), 60))
-            else:
-                exec(compile(block, f"{page} (block)", "exec"), namespace)
+            for block in blocks:
+                module = types.ModuleType("block")
+                monkeypatch.setitem(sys.modules, "block", module)
+                exec(compile(block, f"{page} (block)", "exec"), module.__dict__)
             gc.collect()
     if page.startswith("migrate/"):
         assert len(fake.requests) == 2, "a call was answered"

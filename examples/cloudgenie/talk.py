@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from callgate import Gate, McpServer, ScriptedModel
-from callgate.testing import call
+from callgate.models import Mode
+from callgate.testing import ScriptItem, call
 
 CATALOGUE = Path(__file__).with_name("catalogue.py")
 SERVE = [sys.executable, "-m", "callgate", "mcp", "serve", "-T", str(CATALOGUE)]
 
 PROMPTS = ("Show me all blueprints", "Create a database named test-db", "List all my resources and their status")
 
-NATIVE = [
+NATIVE: list[ScriptItem] = [
     call("cloudgenie_get_blueprints"),
     "There are four blueprints: PostgreSQL, Redis, Bucket and Kubernetes.",
     call("cloudgenie_get_blueprints"),
@@ -35,7 +36,7 @@ NATIVE = [
 ]
 """Responses of the scripted model for each conversation."""
 
-PROMPTED = [
+PROMPTED: list[ScriptItem] = [
     "TOOL_CALL: cloudgenie_get_blueprints({})\nI'm fetching all available infrastructure blueprints for you.",
     NATIVE[1],
     "I'll look for a blueprint first.\nTOOL_CALL: cloudgenie_get_blueprints({})",
@@ -54,7 +55,7 @@ async def approve(call, definition, reason):
     return "yes"
 
 
-async def talk(model, mode: str, server: McpServer, prompts: Sequence[str] = PROMPTS) -> None:
+async def talk(model, mode: Mode, server: McpServer, prompts: Sequence[str] = PROMPTS) -> None:
     """Run a conversation for each prompt and print what happens."""
     async with Gate(model, tools=[server], mode=mode, approve=approve) as gate:
         for prompt in prompts:
@@ -66,7 +67,7 @@ async def talk(model, mode: str, server: McpServer, prompts: Sequence[str] = PRO
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", help="a model's name, such as embedded: or gemini-3.8-flash; without it a script")
     parser.add_argument("--mode", choices=["auto", "native", "prompted"], default="auto")
     parser.add_argument("--url", help="the address of a server that runs already")
@@ -74,10 +75,9 @@ def main() -> None:
     options = parser.parse_args()
     model = options.model or ScriptedModel(PROMPTED if options.mode == "prompted" else NATIVE)
     # The server is ours, so its hints are trusted: read-only tools need no approval.
-    way = {"url": options.url} if options.url else {"command": SERVE}
-    asyncio.run(
-        talk(model, options.mode, McpServer("cloudgenie", trust=True, start_s=60, **way), options.prompts or PROMPTS)
-    )
+    command = None if options.url else SERVE
+    server = McpServer("cloudgenie", command=command, url=options.url, trust=True, start_s=60)
+    asyncio.run(talk(model, options.mode, server, options.prompts or PROMPTS))
 
 
 if __name__ == "__main__":
