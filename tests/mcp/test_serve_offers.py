@@ -303,3 +303,19 @@ def test_a_resource_of_a_server_that_is_not_trusted_is_refused_where_nobody_can_
 def test_an_address_without_a_scheme_is_refused():
     with pytest.raises(UsageError, match="scheme"):
         resource("today")
+
+
+OUTSIDE = ["%2e%2e/x", "a/%2E%2E%2Fx", "..", "%2Fetc/x", "a%5C..", "a%00"]
+
+
+@era
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_an_address_whose_argument_leads_out_of_a_folder_is_no_resource(path: str, mode: str) -> None:
+    async def main() -> None:
+        async with client(ToolServer.of([older]), mode) as connected:
+            with pytest.raises(MCPError, match="There is no resource"):
+                await connected.read_resource(f"notes://2024/{path}")
+            inside = await connected.read_resource("notes://2024/a%2Fb..c")
+        assert plain(inside)["contents"][0]["text"] == "2025: a/b..c"
+
+    run(main())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from callgate import Gate, Policy
 from callgate.server import Service, ServiceOptions
+from callgate.store import MemoryStore
 from callgate.testing import answer, call, text, thought
 
-from .conftest import Site, Stage, add, poke, serving
+from .conftest import Site, Slow, Stage, add, poke, serving
 
 genai = pytest.importorskip("google.genai", reason="google-genai is not installed")
 
@@ -111,6 +112,30 @@ def test_a_stored_interaction_with_own_tools_is_continued_by_its_id(client: Any)
     assert (last.output_text, len(model.requests[-1].contents)) == ("Oslo's.", 5)
     client.interactions.delete(first.id)
     assert client.interactions.get(second.id).output_text == "Cold."
+
+
+def test_a_fetched_interaction_says_what_waits_for_an_approval(client: Any) -> None:
+    STAGE.plays([text("I will."), call("poke", where="here")])
+    made = client.interactions.create(model="callgate", input="Poke it.")
+    assert "This needs approval" in made.output_text
+    assert client.interactions.get(made.id).output_text == made.output_text
+
+
+def test_an_interaction_that_another_process_works_on_is_in_progress_and_one_it_left_is_failed(
+    serve: Callable[..., Site],
+) -> None:
+    store, slow, stage = MemoryStore(), Slow(), Stage()
+    with serving(Service(Gate(stage, [slow.tool], store=store), options=ServiceOptions(stop_s=0))) as first:
+        second = serve(Gate(stage, [slow.tool], store=store))
+        stage.plays(call("slow"))
+        made = first.post("/v1beta/interactions", {"model": "callgate", "input": "Go.", "background": True}).json
+        place = f"/v1beta/interactions/{made['id']}"
+        assert slow.started.wait(60)
+        assert second.get(place).json["status"] == "in_progress"
+        busy = [second.get(f"{place}?stream=true"), second.post(f"{place}/cancel")]
+        assert [(one.status, one.json["error"]["code"]) for one in busy] == [(409, "session_busy")] * 2
+    left = second.get(place).json
+    assert (left["status"], left["errors"][0]["code"]) == ("failed", "interrupted")
 
 
 def test_background_with_own_tools_is_refused_with_the_reason(client: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from callgate import Gate, Policy
 from callgate.errors import InvalidRequestError, RateLimitedError, ServerUnavailableError
 from callgate.server import Service, ServiceOptions
+from callgate.store import MemoryStore
 from callgate.testing import answer, call, thought
 
 from .conftest import Site, Slow, Stage, add, poke, serving
@@ -86,7 +87,8 @@ def test_a_stream_adds_up_to_the_response_and_has_every_event_in_order(client: A
     with client.responses.stream(model="callgate", input="1 + 2?") as stream:
         events = list(stream)
         got = stream.get_final_response()
-    assert [event.sequence_number for event in events] == list(range(len(events)))
+    numbers = [event.sequence_number for event in events]
+    assert (numbers, numbers[0]) == (sorted(set(numbers)), 0)
     kinds = [event.type for index, event in enumerate(events) if not index or events[index - 1].type != event.type]
     assert kinds == [
         "response.created", "response.in_progress",
@@ -214,7 +216,8 @@ def test_a_background_response_is_polled_streamed_and_cancelled(client: Any, sit
     done = client.responses.retrieve(made.id)
     assert (done.status, done.output_text) == ("completed", "Done.")
     with client.responses.retrieve(made.id, stream=True, starting_after=3) as events:
-        assert next(iter(events)).sequence_number == 4
+        piece = next(iter(events))
+        assert (piece.delta, piece.sequence_number) == ("Done.", 3 + len("Done."))
     with pytest.raises(openai.BadRequestError):
         client.responses.cancel(made.id)
     SLOW.go.clear()
@@ -226,6 +229,63 @@ def test_a_background_response_is_polled_streamed_and_cancelled(client: Any, sit
     assert client.responses.cancel(made.id).status == "cancelled"
     asyncio.run_coroutine_threadsafe(run.done.wait(), site.loop).result(60)
     assert client.responses.retrieve(made.id).status == "cancelled"
+
+
+def said_in(events: Any) -> str:
+    return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+def test_a_stream_that_is_resumed_after_any_event_adds_up_to_the_whole_text(client: Any) -> None:
+    STAGE.plays([thought("Let me see, there are two of them."), call("add", a=1, b=2)], "The sum of the two is three.")
+    with client.responses.create(model="callgate", input="1 + 2?", stream=True) as stream:
+        seen = list(stream)
+    id = seen[0].response.id
+    assert len([event for event in seen if event.type == "response.output_text.delta"]) > 1
+    for count, event in enumerate(seen[:-1], 1):
+        with client.responses.retrieve(id, stream=True, starting_after=event.sequence_number) as rest:
+            later = list(rest)
+        assert said_in([*seen[:count], *later]) == "The sum of the two is three."
+        assert later[-1].type == "response.completed"
+        assert later[-1].sequence_number == seen[-1].sequence_number
+
+
+@pytest.mark.parametrize("after", ["100000", "x", "1e3", "-2", "9" * 400])
+def test_a_stream_is_not_resumed_after_an_event_that_there_is_not(client: Any, after: str) -> None:
+    STAGE.plays("Hello.")
+    made = ask(client, "Hi.")
+    with pytest.raises(openai.BadRequestError, match="starting_after: there is no event"):
+        client.responses.retrieve(made.id, stream=True, extra_query={"starting_after": after})
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "101"])
+def test_a_page_of_input_items_has_a_size_that_can_be(client: Any, limit: str) -> None:
+    STAGE.plays("Hello.")
+    made = ask(client, "Hi.")
+    with pytest.raises(openai.BadRequestError, match="limit: use a number from 1 to 100"):
+        client.responses.input_items.list(made.id, extra_query={"limit": limit})
+
+
+def test_a_response_that_another_process_works_on_is_in_progress_and_one_it_left_is_failed(
+    serve: Callable[..., Site],
+) -> None:
+    store, slow, stage = MemoryStore(), Slow(), Stage()
+    with serving(Service(Gate(stage, [slow.tool], store=store), options=ServiceOptions(stop_s=0))) as first:
+        second = serve(Gate(stage, [slow.tool], store=store))
+        stage.plays(call("slow"), "Going on.")
+        made = first.post("/v1/responses", {"model": "callgate", "input": "Go.", "background": True}).json
+        place = f"/v1/responses/{made['id']}"
+        assert slow.started.wait(60)
+        polled = second.get(place).json
+        assert (polled["status"], polled["output"]) == ("in_progress", [])
+        busy = [second.get(f"{place}?stream=true"), second.post(f"{place}/cancel")]
+        assert [(one.status, one.json["error"]["code"]) for one in busy] == [(409, "session_busy")] * 2
+        following = {"model": "callgate", "input": "And?", "previous_response_id": made["id"]}
+        assert second.post("/v1/responses", following).status == 409
+    left = second.get(place).json
+    assert (left["status"], left["error"]["code"]) == ("failed", "server_error")
+    assert "The process that ran it has ended" in left["error"]["message"]
+    assert b"event: response.failed" in second.get(f"{place}?stream=true").body
+    assert second.post("/v1/responses", following).json["output"][0]["content"][0]["text"] == "Going on."
 
 
 # With tools of the client's own -------------------------------------------------------------------------------------------

@@ -88,13 +88,20 @@ def offer_of(item: object) -> Offer | None:
 
 
 def template_args(template: str, uri: str) -> Mapping[str, str] | None:
-    """The arguments with which a template makes this address; None if it cannot."""
+    """The arguments with which a template makes this address; None if it cannot, or if one would lead out of a folder."""
     pattern, last = "", 0
     for found in _VARIABLE.finditer(template):
         pattern += re.escape(template[last : found.start()]) + f"(?P<{found[2]}>{'.+' if found[1] else '[^/]+'})"
         last = found.end()
     match = re.fullmatch(pattern + re.escape(template[last:]), uri)
-    return None if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
+    args = {} if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
+    return None if match is None or not all(map(_stays_inside, args.values())) else args
+
+
+def _stays_inside(value: str) -> bool:
+    """True if a value that a function takes for a path stays below the folder that it is joined to."""
+    steps = value.replace("\\", "/").split("/")
+    return bool(steps[0] or len(steps) == 1) and ".." not in steps and "\0" not in value
 
 
 def words_for(definition: ToolDefinition, argument: str, begun: str) -> list[str]:

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import sessions
-from callgate.content.build import with_call_ids
-from callgate.content.read import is_call, parts_of
+from callgate.content.build import text_part, with_call_ids
+from callgate.content.read import is_call, is_sound_text, is_thought, parts_of
 from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
@@ -32,12 +32,14 @@ from callgate.server.compat.interactions_answer import (
     steps_of,
     usage_json,
 )
-from callgate.server.compat.prompts import USUAL, CompatRequest, begin, said_in
+from callgate.server.compat.prompts import USUAL, CompatRequest, begin, said_in, waits_sentence
 from callgate.server.compat.stored_exchanges import (
+    INTERRUPTED,
     ExchangeId,
     StoredExchange,
     cancel_exchange,
     delete_exchange,
+    elsewhere,
     find_exchange,
     keep_passed_on,
     new_place,
@@ -109,7 +111,7 @@ async def _place(
     if incoming.previous is not None:
         place = read_id(incoming.previous, _PREFIX, _NOUN)
         found = await find_exchange(service, place, _missing(incoming.previous))
-        if found.run is not None:
+        if found.is_in_progress:
             raise HttpError(400, "invalid_request", "previous_interaction_id: that interaction is still in progress")
         if not is_passed_on and not place.is_passed_on:
             session = place.session if found.is_newest else await _forked(service, place)
@@ -164,7 +166,9 @@ async def get(service: Service, request: Request) -> Response:
     is_streamed, after = query.get("stream") == "true", query.get("last_event_id", "")
     if found.run is not None and is_streamed:
         return StreamingReply(said_in(found.run), EventWriter(head, after=after), service.options, {})
-    if found.run is not None:
+    if found.is_elsewhere and is_streamed:
+        raise elsewhere()
+    if found.is_in_progress:
         return json_response(head | _bare("in_progress"))
     is_input = query.get("include_input") == "true" and not is_streamed  # Events are numbered by the steps of the answer.
     shown = head | _shown(place, found, is_input=is_input)
@@ -178,11 +182,8 @@ async def cancel(service: Service, request: Request) -> Response:
     id = request.path_params["interaction"]
     place = read_id(id, _PREFIX, _NOUN)
     refused = HttpError(400, "failed_precondition", "Only an interaction that is in progress can be cancelled.")
-    found = await find_exchange(service, place, _missing(id))
-    if found.run is None:
-        raise refused
-    await cancel_exchange(service, place, refused)
-    return json_response(head_of(found.model or USUAL, id) | _bare("cancelled"))
+    model = await cancel_exchange(service, place, _missing(id), refused)
+    return json_response(head_of(model or USUAL, id) | _bare("cancelled"))
 
 
 async def delete(service: Service, request: Request) -> Response:
@@ -203,8 +204,13 @@ def _missing(id: str) -> HttpError:
 def _shown(place: ExchangeId, found: StoredExchange, *, is_input: bool) -> JsonObject:
     """The fields of an interaction that is over."""
     parts = found.parts(calls=place.is_passed_on)
+    if found.approvals:
+        gap = "\n\n" if any(is_sound_text(part) and not is_thought(part) for part in parts) else ""
+        parts.append(text_part(gap + waits_sentence(place.session, found.approvals)))
     steps = [*(_input_steps(found.before) if is_input else ()), *steps_of(parts, found.metadata)]
     status = status_fields(found.finish_reason, has_calls=any(map(is_call, parts)))
+    if found.is_interrupted:
+        status = {"status": "failed", "errors": [{"code": "interrupted", "message": INTERRUPTED}]}
     return status | {"steps": steps} | ({} if found.usage is None else {"usage": usage_json(found.usage)})
 
 
@@ -256,10 +262,10 @@ def _operations(version: str) -> tuple[Operation, ...]:
                 "include_input": {"enum": ["true", "false"]},
                 "last_event_id": {"type": "string"},
             },
-            fails=(410,),
+            fails=(409, 410),
             problem=_PROBLEM,
         ),
-        Operation("POST", f"{place}/{{interaction}}/cancel", cancel, gives={200: _ANSWER}, problem=_PROBLEM),
+        Operation("POST", f"{place}/{{interaction}}/cancel", cancel, gives={200: _ANSWER}, fails=(409,), problem=_PROBLEM),
         Operation(
             "DELETE", f"{place}/{{interaction}}", delete, gives={200: {"type": "object"}}, fails=(409,), problem=_PROBLEM
         ),

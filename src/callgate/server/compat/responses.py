@@ -24,10 +24,12 @@ from callgate.server.compat.prompts import APPROVALS, USUAL, begin, gate_named, 
 from callgate.server.compat.responses_answer import PREFIX, ResponseEncoder, head_of, input_items, item_place
 from callgate.server.compat.responses_request import ResponsesRequest, items_in, responses_request_of
 from callgate.server.compat.stored_exchanges import (
+    INTERRUPTED,
     ExchangeId,
     StoredExchange,
     cancel_exchange,
     delete_exchange,
+    elsewhere,
     find_exchange,
     keep_passed_on,
     new_place,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 ITEMS_MAX = 100
+NUMBER_DIGITS_MAX = 18
 _NOUN = "Response"
 _COUNTED: JsonObject = {
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": 200},
@@ -111,7 +114,7 @@ async def _incoming(
         id = cast("str", body["previous_response_id"])
         place = _read(id)
         previous = place, await find_exchange(service, place, _missing(id))
-        if previous[1].run is not None:
+        if previous[1].is_in_progress:
             raise HttpError(409, "session_busy", f"The response {id[:200]!r} is in progress.")
         output = _encoder(body, place, previous[1]).response()["output"] if place.is_passed_on else ()
         calls = [item for item in output if str(item["type"]).endswith(("function_call", "custom_tool_call"))]
@@ -202,6 +205,7 @@ def _encoder(
     encoder = ResponseEncoder(head, stream=stream, after=after)
     if not stream:
         encoder.feed(_chunk(place, found))
+        _failure(encoder, found)
     return encoder
 
 
@@ -214,16 +218,40 @@ async def get(service: Service, request: Request) -> Response:
     id = request.path_params["response"]
     place = _read(id)
     found = await find_exchange(service, place, _missing(id))
-    after = request.query_params.get("starting_after", "")
+    after = _after(request)
     if request.query_params.get("stream") == "true":
-        encoder = _encoder({}, place, found, stream=True, after=int(after) if after.isdecimal() else -1)
+        encoder = _encoder({}, place, found, stream=True, after=after)
         if found.run is not None:
             return StreamingReply(said_in(found.run, asks=True), encoder, service.options, {})
-        data = encoder.feed(_chunk(place, found)) + encoder.end()
+        if found.is_elsewhere:
+            raise elsewhere()
+        data = encoder.feed(_chunk(place, found)) + _failure(encoder, found) + encoder.end()
+        if after > encoder.sequence:
+            raise _no_event(str(after))
         return Response(data, media_type=encoder.media_type)
-    if found.run is not None:
+    if found.is_in_progress:
         return json_response({**head_of({}, found.model or USUAL, str(place), found.at_s), "output": []})
     return json_response(await off_loop(request, _encoder({}, place, found).response))
+
+
+def _after(request: Request) -> int:
+    """The number of the last event that a client has seen, -1 if it has seen none."""
+    given = request.query_params.get("starting_after", "-1")
+    if given == "-1":
+        return -1
+    if not (given.isascii() and given.isdecimal() and len(given) <= NUMBER_DIGITS_MAX):
+        raise _no_event(given)
+    return int(given)
+
+
+def _no_event(given: str) -> HttpError:
+    return HttpError(400, "invalid_request", f"starting_after: there is no event {given[:100]!r}")
+
+
+def _failure(encoder: ResponseEncoder, found: StoredExchange) -> bytes:
+    """Let a response that was interrupted end with the reason."""
+    message = {"message": INTERRUPTED, "type": "server_error"}
+    return encoder.failed({"error": message}) if found.is_interrupted else b""
 
 
 async def cancel(service: Service, request: Request) -> Response:
@@ -231,8 +259,8 @@ async def cancel(service: Service, request: Request) -> Response:
     id = request.path_params["response"]
     place = _read(id)
     refused = HttpError(400, "invalid_request", "Only a response that is in progress can be cancelled.")
-    await cancel_exchange(service, place, refused)
-    return json_response({**head_of({}, USUAL, str(place)), "status": "cancelled", "output": []})
+    model = await cancel_exchange(service, place, _missing(id), refused)
+    return json_response({**head_of({}, model or USUAL, str(place)), "status": "cancelled", "output": []})
 
 
 async def delete(service: Service, request: Request) -> Response:
@@ -252,10 +280,16 @@ async def listed_input(service: Service, request: Request) -> Response:
         items.reverse()
     ids = [item["id"] for item in items]
     start = ids.index(query["after"]) + 1 if query.get("after") in ids else 0
-    limit = min(ITEMS_MAX, int(query["limit"])) if query.get("limit", "").isdecimal() else 20
+    limit = _limit(query.get("limit", "20"))
     page = items[start : start + limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return json_response({"object": "list", "data": page, **ends, "has_more": start + limit < len(items)})
+
+
+def _limit(given: str) -> int:
+    if not (given.isascii() and given.isdecimal() and len(given) <= NUMBER_DIGITS_MAX and 1 <= int(given) <= ITEMS_MAX):
+        raise HttpError(400, "invalid_request", f"limit: use a number from 1 to {ITEMS_MAX}")
+    return int(given)
 
 
 async def count(service: Service, request: Request) -> Response:
@@ -284,11 +318,11 @@ OPERATIONS = (
         problem=PROBLEM,
     ),
     Operation(
-        "GET", f"{_PLACE}/{{response}}", get, gives={200: ANSWER}, streams=True, fails=(410,), problem=PROBLEM,
+        "GET", f"{_PLACE}/{{response}}", get, gives={200: ANSWER}, streams=True, fails=(409, 410), problem=PROBLEM,
         query={"stream": {"enum": ["true", "false"]}, "starting_after": {"type": "string"}},
     ),
     Operation("DELETE", f"{_PLACE}/{{response}}", delete, gives={200: {"type": "object"}}, fails=(409,), problem=PROBLEM),
-    Operation("POST", f"{_PLACE}/{{response}}/cancel", cancel, gives={200: ANSWER}, problem=PROBLEM),
+    Operation("POST", f"{_PLACE}/{{response}}/cancel", cancel, gives={200: ANSWER}, fails=(409,), problem=PROBLEM),
     Operation(
         "GET", f"{_PLACE}/{{response}}/input_items", listed_input, gives={200: _ITEMS}, fails=(410,), problem=PROBLEM,
         query={"order": {"enum": ["asc", "desc"]}, "after": {"type": "string"}, "limit": {"type": "string"}},

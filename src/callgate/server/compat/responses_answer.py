@@ -48,6 +48,7 @@ _ECHOED: Mapping[str, Any] = {
     "truncation": "disabled", "user": None,
 }  # fmt: skip
 """Fields of a request that its response repeats -> what they say if the request does not have them."""
+_PIECES = frozenset({"response.output_text.delta", "response.reasoning_summary_text.delta"})
 _ERRORS = {"rate_limit_error": "rate_limit_exceeded", "invalid_request_error": "invalid_prompt"}
 
 
@@ -78,7 +79,7 @@ def usage_json(usage: Usage) -> JsonObject:
 
 
 class ResponseEncoder:
-    """Writes one response; with `stream` as server-sent events, of which the first `after` are left out."""
+    """Writes one response; with `stream` as server-sent events, of which those up to the number `after` are left out."""
 
     def __init__(self, head: JsonObject, *, stream: bool, forms: ToolForms | None = None, after: int = -1) -> None:
         self.streams = stream
@@ -99,6 +100,11 @@ class ResponseEncoder:
         self._reported = MetadataCollector()
         self._approvals: Sequence[CallRecord] = ()
         self._problem: JsonObject | None = None
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest event."""
+        return self._sequence
 
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
@@ -136,9 +142,13 @@ class ResponseEncoder:
         return b"".join(map(self._event, events))
 
     def _event(self, fields: JsonObject) -> bytes:
-        self._sequence += 1
+        """Number an event. A piece of text counts by its characters, so that no number depends on how the text was cut."""
+        before = self._sequence
+        self._sequence += len(fields["delta"]) if fields["type"] in _PIECES else 1
         if self._sequence <= self._after:
             return b""
+        if fields["type"] in _PIECES and before < self._after:
+            fields = {**fields, "delta": fields["delta"][self._after - before :]}
         data = strict_json.dump({**fields, "sequence_number": self._sequence})
         return b"event: %b\ndata: %b\n\n" % (str(fields["type"]).encode(), data)
 

@@ -19,7 +19,7 @@ from callgate import sessions as whole_sessions
 from callgate.content.build import say, text_part
 from callgate.content.metadata import server_steps_of, step_part
 from callgate.content.read import content_of, interaction_of, is_call, is_sound_text, is_thought, parts_of
-from callgate.errors import SessionChangedError
+from callgate.errors import SessionBusyError, SessionChangedError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, ModelAnswered
 from callgate.machine.machine import RunMachine
@@ -33,16 +33,20 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = [
+    "INTERRUPTED",
     "ExchangeId",
     "StoredExchange",
     "cancel_exchange",
     "delete_exchange",
+    "elsewhere",
     "find_exchange",
     "keep_passed_on",
     "new_place",
     "read_id",
 ]
 
+INTERRUPTED = "The process that ran it has ended. It goes on when it is continued by its id."
+"""Why an answer is not whole, in words for its client."""
 _PASSED_ON = "p"
 
 
@@ -110,6 +114,15 @@ class StoredExchange:
     """The metadata of its answers as received: sources, citations, ratings."""
     approvals: Sequence[CallRecord] = ()
     """The calls that wait for an approval."""
+    is_interrupted: bool = False
+    """True if its journal ends in the middle of it."""
+    is_elsewhere: bool = False
+    """True if another process is at work on it."""
+
+    @property
+    def is_in_progress(self) -> bool:
+        """True if somebody is at work on it."""
+        return self.run is not None or self.is_elsewhere
 
     def parts(self, *, calls: bool) -> list[Part]:
         """The parts that the model said; with `calls` also its calls, which are not the client's if the service ran them.
@@ -153,7 +166,24 @@ async def find_exchange(service: Service, place: ExchangeId, missing: HttpError)
         return StoredExchange(before=before, contents=(), is_newest=True, run=run, model=run.model, at_s=run.began_s)
     if found is None:
         raise missing
+    if found.is_interrupted and await _is_held(service, place.session):
+        found = replace(found, is_interrupted=False, is_elsewhere=True)
     return found if found.model or run is None else replace(found, model=run.model)
+
+
+async def _is_held(service: Service, session: str) -> bool:
+    """True if a process that is alive is at work on a session."""
+    try:
+        async with whole_sessions.leased(service.store, session):
+            return False
+    except SessionBusyError:
+        return True
+
+
+def elsewhere() -> HttpError:
+    """The refusal of what only the process can do that is at work on an exchange."""
+    message = "Another process is at work on it: repeat the request there, or wait for its end."
+    return HttpError(409, "session_busy", message, headers={"Retry-After": "1"})
 
 
 def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None:
@@ -163,7 +193,8 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
     exchange = exchanges[place.number - 1]
     if exchange.kept is None:
         raise HttpError(410, "events_gone", "It is not kept any more.")
-    reply = whole_sessions.state_from_facts(place.session, facts).reply
+    standing = whole_sessions.state_from_facts(place.session, facts)
+    reply = standing.reply
     is_newest = place.number == len(exchanges) and not isinstance(facts[-1], HistoryGiven)
     end = None if place.number == len(exchanges) else exchanges[place.number].kept
     until = None if place.number == len(exchanges) else exchanges[place.number].position
@@ -177,6 +208,7 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
         metadata=[reported for fact in answers for reported in fact.metadata or ()],
         at_s=_time_of(facts[exchange.position]),
         approvals=reply.approvals if is_newest else (),
+        is_interrupted=is_newest and standing.state == "interrupted",
     )
 
 
@@ -217,17 +249,18 @@ async def keep_passed_on(
         await service.store.append(lease, [given], position=lease.position, durable=True)
 
 
-async def cancel_exchange(service: Service, place: ExchangeId, refused: HttpError) -> None:
-    """Stop the run of an exchange.
+async def cancel_exchange(service: Service, place: ExchangeId, missing: HttpError, refused: HttpError) -> str:
+    """Stop the run of an exchange, and return the name of its model.
 
     Raises:
-        HttpError: there is no such session, or it has no run.
+        HttpError: there is no such exchange, it has no run, or the run is another process's.
     """
-    await service.check_session(place.session)
-    await service.facts(place.session)
-    run = service.run_of(place.session)
-    if run is None or run.is_over or not run.cancel("The user cancelled the run."):
+    found = await find_exchange(service, place, missing)
+    if found.is_elsewhere:
+        raise elsewhere()
+    if found.run is None or not found.run.cancel("The user cancelled the run."):
         raise refused
+    return found.model
 
 
 async def delete_exchange(service: Service, place: ExchangeId, missing: HttpError) -> None:
