@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from callgate import FileTools, Gate, Policy, ScriptedModel
+import callgate.run.media
+from callgate import FileTools, Gate, GeminiModel, Media, Policy, ScriptedModel
 from callgate.cli import main
 from callgate.cli.file_undo import file_undo
 from callgate.store import open_store
 from callgate.store.principals import keeps_principals
-from callgate.testing import call, text
+from callgate.testing import FakeGemini, call, text
 
 Shell = Callable[..., tuple[int, str, str]]
 
@@ -322,6 +323,41 @@ def test_sessions_are_deleted_by_their_age_and_newer_ones_stay(shell: Shell, sta
     ):
         assert shell("sessions", "delete", *wrong, "--yes")[0] == 2
     assert len(listed(shell)) == 1
+
+
+@pytest.mark.parametrize("words", [("film",), ("--older-than", "0d")])
+def test_a_deleted_session_takes_its_uploads_at_google_with_it(
+    shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    state.mkdir(parents=True)
+    film = Media(data=b"\x00\x00\x00\x18ftypmp42" + bytes(2_000), mime_type="video/mp4")
+    with FakeGemini.in_thread(["A film."]) as fake:
+        monkeypatch.setenv("GEMINI_API_KEY", "k")
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.base_url)
+        with Gate("gemini-3.8-flash", store=str(state / "sessions.db")) as gate:
+            gate.run_sync(["What?", film], session="film")
+        assert len(fake.resources.files) == 1
+        assert shell("sessions", "delete", *words, "--yes")[0] == 0
+        assert fake.resources.files == {}
+    assert listed(shell) == []
+
+
+def test_the_uploads_of_a_deleted_session_stay_until_they_expire_where_google_cannot_be_asked(
+    shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    state.mkdir(parents=True)
+    film = Media(data=b"\x00\x00\x00\x18ftypmp42" + bytes(2_000), mime_type="video/mp4")
+    with FakeGemini.in_thread(["A film."]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        with Gate(model, store=str(state / "sessions.db")) as gate:
+            gate.run_sync(["What?", film], session="film")
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    code, _, said = shell("sessions", "delete", "film", "--yes")
+    assert (code, "uploaded files of session film stay at Google until they expire" in said) == (0, True)
+    assert listed(shell) == []
 
 
 def test_a_deleted_session_takes_its_backups_of_files_and_its_prompts_with_it(

@@ -17,13 +17,19 @@ DATA = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 40
 
 @pytest.fixture
 def fake() -> Iterator[FakeGemini]:
-    with FakeGemini.in_thread(["A film."]) as fake:
+    with FakeGemini.in_thread(["A film."], repeat_last=True) as fake:
         yield fake
 
 
 @pytest.fixture
 def site(serve: Callable[..., Any], fake: FakeGemini) -> Any:
     return serve(Gate(GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})))
+
+
+def uploaded(site: Any) -> dict[str, Any]:
+    """The part for a file that was uploaded by the service."""
+    upload = site.post("/api/v1/files", {"name": "film.mp4", "size": len(DATA)}).json["id"]
+    return send(site, upload, 0, DATA).json["part"]
 
 
 def send(site: Any, upload: str, offset: int, data: bytes) -> Any:
@@ -48,6 +54,27 @@ def test_a_file_in_pieces_becomes_a_part_for_a_prompt_and_is_deleted_with_its_se
     assert fake.refusals == []
     assert site.request("DELETE", "/api/v1/sessions/s").status == 200
     assert fake.resources.files == {}
+
+
+def test_a_stored_interaction_and_a_stored_response_are_deleted_with_their_files(site: Any, fake: FakeGemini) -> None:
+    for path, said in (("/v1beta/interactions", interaction), ("/v1/responses", response)):
+        part = uploaded(site)
+        assert len(fake.resources.files) == 1
+        created = site.post(path, said(part["fileData"]))
+        assert (created.status, fake.refusals) == (200, [])
+        assert b"fileData" in fake.requests[-1].body
+        assert site.request("DELETE", f"{path}/{created.json['id']}").status == 200
+        assert fake.resources.files == {}
+
+
+def interaction(file: dict[str, str]) -> dict[str, Any]:
+    video = {"type": "video", "uri": file["fileUri"], "mime_type": file["mimeType"]}
+    return {"model": "callgate", "input": [{"type": "text", "text": "What is this?"}, video]}
+
+
+def response(file: dict[str, str]) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": file["fileUri"]}]
+    return {"model": "callgate", "input": [{"role": "user", "content": content}]}
 
 
 def test_what_does_not_fit_is_refused_and_an_upload_can_be_given_up(site: Any) -> None:

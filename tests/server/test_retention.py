@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, ScriptedModel
+import callgate.run.media
+from callgate import Gate, GeminiModel, Media, ScriptedModel
 from callgate.errors import StoreError
 from callgate.machine.facts import CallStarted
 from callgate.server import Service, retention
@@ -19,6 +20,7 @@ from callgate.server.retention import Sweeper
 from callgate.store import open_store
 from callgate.store.anonymous import new_session_id
 from callgate.store.sql import SqlStore
+from callgate.testing import FakeGemini
 
 DAY_S = 86_400.0
 
@@ -46,7 +48,13 @@ async def written(store: SqlStore, session: str, age_s: float) -> str:
 
 
 def sweeper(store: SqlStore, forgotten: list[str], **options: Any) -> Sweeper:
-    return Sweeper(store, ServiceOptions(**options), is_live=lambda session: session == "live", forget=forgotten.append)
+    return Sweeper(
+        store,
+        ServiceOptions(**options),
+        delete=store.delete_older,
+        is_live=lambda session: session == "live",
+        forget=forgotten.append,
+    )
 
 
 async def ids(store: SqlStore) -> set[str]:
@@ -95,6 +103,27 @@ def test_a_session_that_was_used_again_since_it_was_looked_at_is_kept(tmp_path: 
         assert not await sweeper(store, [], keep_sessions_s=DAY_S)._swept(info, time.time())
         assert await ids(store) == {"a"}
         assert await store.delete("a")
+
+    run(story, tmp_path)
+
+
+def test_a_session_that_is_swept_takes_its_uploads_at_the_provider_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+
+    async def story(store: SqlStore) -> None:
+        async with FakeGemini(["A film."]) as fake:
+            model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+            async with Gate(model, store=store) as gate:
+                await gate.run(["What?", Media(data=bytes(2_000), mime_type="video/mp4")], session="film")
+                assert len(fake.resources.files) == 1
+                service = Service(gate, options=ServiceOptions(keep_sessions_s=DAY_S))
+                assert await service.sweeper.sweep() == 0
+                assert len(fake.resources.files) == 1
+                await store._database.do(lambda tx: tx.run("UPDATE callgate_sessions SET updated_s = updated_s - 90000"))
+                assert await service.sweeper.sweep() == 1
+                assert (await ids(store), fake.resources.files) == (set(), {})
 
     run(story, tmp_path)
 

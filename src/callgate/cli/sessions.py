@@ -369,8 +369,10 @@ async def _forget_uploads(facts: list[Fact], session: str) -> None:
 
     try:
         model = GeminiModel("gemini-flash-latest")
-        await delete_files(model, files, session)
-        await model.aclose()
+        try:
+            await delete_files(model, files, session)
+        finally:
+            await model.aclose()
     except (ModelError, UsageError) as error:
         click.echo(escape(f"uploaded files of session {session} stay at Google until they expire: {error}"), err=True)
 

@@ -246,15 +246,17 @@ class Gate(RunMethods):
 
         return await rename(self._resources, session, title)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, *, before_s: float | None = None) -> bool:
         """Delete a session, and the files that its runs uploaded to the provider; return False if there is none.
+
+        With `before_s` (seconds since 1970), a session that was written to since then is kept.
 
         Raises:
             SessionBusyError: a run of the session is not over.
         """
         from callgate.run.session_changes import delete
 
-        return await delete(self._config, self._resources, session)
+        return await delete(self._config, self._resources, session, before_s=before_s)
 
     async def prepare(self, *, tools: bool = True) -> None:
         """Start the tools, and let a slow model process the list of tools in advance.

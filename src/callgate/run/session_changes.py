@@ -12,6 +12,7 @@ from callgate.run.context import RunContext
 from callgate.run.media import delete_files
 from callgate.run.model_turn import ModelTurn
 from callgate.run.resources import Resources
+from callgate.store.listing import delete_older
 from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.types import SessionRule
 
@@ -51,8 +52,10 @@ async def rename(resources: Resources, session: str, title: str) -> str:
     return title
 
 
-async def delete(config: GateConfig, resources: Resources, session: str) -> bool:
+async def delete(config: GateConfig, resources: Resources, session: str, *, before_s: float | None = None) -> bool:
     """Delete a session, and the files at the provider that its own runs uploaded; False if there is none.
+
+    With `before_s`, one that was written to since then is kept.
 
     Raises:
         SessionBusyError: a run of the session is not over.
@@ -64,7 +67,8 @@ async def delete(config: GateConfig, resources: Resources, session: str) -> bool
         files = uploads_of(await resources.store.load(session))
     except StoreError:  # It cannot be read, and can be deleted all the same.
         files = []
-    if not await resources.store.delete(session):
+    store = resources.store
+    if not await (store.delete(session) if before_s is None else delete_older(store, session, before_s)):
         return False
     try:
         await delete_files(config.model, files, session)

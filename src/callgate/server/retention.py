@@ -1,6 +1,6 @@
 """Retention: a sweeper deletes sessions that nobody has written to for longer than they are kept.
 
-A store and the limits come in; old sessions go out of the store, with what else is kept of them. Several processes may sweep
+A store and the limits come in; old sessions are deleted, with what else is kept of them. Several processes may sweep
 one store at the same time. A session in use, or one that was written to again, is left alone.
 """
 
@@ -11,14 +11,14 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from callgate.errors import SessionBusyError, StoreError
 from callgate.server.options import ServiceOptions
 from callgate.store import SessionInfo, Store
 from callgate.store.anonymous import is_anonymous
-from callgate.store.listing import delete_older, session_page
+from callgate.store.listing import session_page
 
 __all__ = ["Sweeper"]
 
@@ -38,12 +38,13 @@ class Sweeper:
         store: Store,
         options: ServiceOptions,
         *,
+        delete: Callable[[str, float], Awaitable[bool]],
         is_live: Callable[[str], bool],
         forget: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._options = store, options
-        self._is_live, self._forget, self._clock = is_live, forget, clock
+        self._delete, self._is_live, self._forget, self._clock = delete, is_live, forget, clock
         self.swept = 0
         """Sessions that were deleted."""
 
@@ -93,7 +94,7 @@ class Sweeper:
         if kept_s is None or info.updated_s >= now_s - kept_s or info.owner is not None or self._is_live(info.id):
             return False
         with contextlib.suppress(SessionBusyError):
-            if await delete_older(self._store, info.id, now_s - kept_s):
+            if await self._delete(info.id, now_s - kept_s):
                 if self._forget is not None:
                     await asyncio.to_thread(self._forget, info.id)
                 return True

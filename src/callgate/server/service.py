@@ -157,7 +157,11 @@ class Service:
             self.store, live=lambda: self.live, run_of=self.run_of, approvals=self._approvals
         )
         self.sweeper = Sweeper(
-            self.store, self.options, is_live=lambda session: session in self._of_session, forget=self.forget
+            self.store,
+            self.options,
+            delete=lambda session, before_s: gate.delete(session, before_s=before_s),
+            is_live=lambda session: session in self._of_session,
+            forget=self.forget,
         )
         self.waiting_sessions = WaitingSessions(self.store)
         self.passing_of: Counter[str] = Counter()
@@ -245,6 +249,18 @@ class Service:
         check_id(session)
         if await self.principals.principal_of(session) != principal.owner:
             raise _not_yours(session)
+
+    async def delete(self, session: str) -> bool:
+        """Delete a session, its files at the provider, and what else is kept of it; return False if there is none.
+
+        Raises:
+            SessionBusyError: a run of the session is not over.
+        """
+        if not await self.gate.delete(session):
+            return False
+        if self.forget is not None:
+            await asyncio.to_thread(self.forget, session)
+        return True
 
     async def same_principal(self, session: str, target: str) -> None:
         """Give a new session to the principal that another one belongs to."""

@@ -279,10 +279,8 @@ async def deleted(service: Service, request: Request) -> Response:
     session = request.path_params["id"]
     if _live_run(service, session) is not None:
         raise SessionBusyError(f"session {session!r} has a run; cancel it first")
-    if not await service.gate.delete(session):
+    if not await service.delete(session):
         raise HttpError(404, "no_such_session", f"there is no session {session!r}")
-    if service.forget is not None:
-        await asyncio.to_thread(service.forget, session)
     return json_response({"deleted": session})
 
 

@@ -273,5 +273,5 @@ async def delete_exchange(service: Service, place: ExchangeId, missing: HttpErro
     run = service.run_of(place.session)
     if run is not None and not run.is_over:
         raise HttpError(409, "session_busy", "It is in progress; cancel it first.")
-    if not await service.store.delete(place.session):
+    if not await service.delete(place.session):
         raise missing
