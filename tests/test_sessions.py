@@ -7,8 +7,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -568,19 +566,6 @@ def test_a_tool_that_holds_the_event_loop_is_shown_before_it_does(tmp_path: Path
         return event
 
     assert "CallStarted" in asyncio.run(story()).reply.calls[0].result.value
-
-
-# The page ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "sessions.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
-    assert len(blocks) == 5
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {}
-    exec("async def story():\n" + textwrap.indent("\n".join(blocks), "    "), namespace)
-    asyncio.run(asyncio.wait_for(namespace["story"](), 60))
 
 
 @pytest.mark.parametrize(
