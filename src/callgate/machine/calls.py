@@ -129,6 +129,7 @@ class CallBatch:
         # A call that is not checked yet keeps its place in the order too, so that nothing after it overtakes it.
         self.calls = [TrackedCall(call, ordered=self._is_ordered(call)) for call in calls]
         self._by_id = {call.call.id: call for call in reversed(self.calls)}
+        self._open = len(self.calls)
         self.cancelled: str | None = None
         """The reason why nothing more may start, if there is one."""
         self._settled: list[CallRecord] = []
@@ -136,7 +137,7 @@ class CallBatch:
     @property
     def is_over(self) -> bool:
         """True if every call has its result."""
-        return all(call.is_over for call in reversed(self.calls))  # The last ones mostly end last.
+        return self._open == 0
 
     @property
     def rewritten(self) -> set[str]:
@@ -303,7 +304,9 @@ class CallBatch:
             args = json.dumps(dict(call.call.args), default=repr)
             note = f"{who} changed the arguments before the call ran: {args}"
             result = replace(result, notes=(*result.notes, note))
+        was_over = call.is_over
         call.result, call.state = result, result.status
+        self._open += was_over - call.is_over
         self._settled.append(call.record())
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
