@@ -297,7 +297,7 @@ def test_each_content_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     builder.body(ModelRequest(conversation=talk), OPENAI, stream=False)
     written: list[Any] = []
     dump = strict_json.dump
-    monkeypatch.setattr(strict_json, "dump", lambda value: written.append(value) or dump(value))
+    monkeypatch.setattr(strict_json, "dump", lambda value, **known: written.append(value) or dump(value, **known))
     talk.add_model(said("Done.", role="model"))
     written.clear()
     builder.body(ModelRequest(conversation=talk), OPENAI, stream=False)

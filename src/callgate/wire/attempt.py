@@ -186,7 +186,10 @@ class Attempt:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _next_of(self, response: Response, pieces: list[bytes]) -> bytes | None:
-        """The next piece of a body, or None after the last: if the answer in it is complete, its end is not waited for."""
+        """The next piece of a body, or None after the last: if the answer in it is complete, its end is not waited for.
+
+        A body that breaks off is an error all the same: nothing was shown of it, so it can be asked for again.
+        """
         if not pieces or not pieces[-1].rstrip().endswith((b"}", b"]")):
             return await response.piece()
         reading = asyncio.ensure_future(response.piece())
@@ -196,11 +199,6 @@ class Attempt:
                 self.is_cut = True
                 return None
             return await reading
-        except Exception as error:
-            if self._failure_of(error) is None or not self._is_complete(pieces):
-                raise
-            self.is_cut = True
-            return None
         finally:
             if not reading.done():
                 reading.cancel()
