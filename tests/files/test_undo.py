@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -280,3 +281,13 @@ def test_a_change_that_was_put_back_by_hand_is_not_passed_over(files: FileTools,
     (root / "a.txt").write_text("one")
     with pytest.raises(UsageError, match="as it was before"):
         files.undo()
+
+
+def test_a_new_file_whose_folder_was_deleted_by_hand_is_not_passed_over(files: FileTools, root: Path) -> None:
+    files.call_sync("write_file", {"path": "a.txt", "content": "one"})
+    files.call_sync("write_file", {"path": "made/b.txt", "content": "two"})
+    shutil.rmtree(root / "made")
+    with pytest.raises(UsageError) as refused:
+        files.undo()
+    assert (root / "a.txt").read_text() == "one"
+    assert "made" in str(refused.value)
