@@ -59,6 +59,15 @@ class ToolError(Exception):
 class CallgateError(Exception):
     """The root of everything that callgate itself raises."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is copied, and how it comes out of another process: with its fields, and without its constructor."""
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[CallgateError], args: tuple[Any, ...]) -> CallgateError:
+    """An error without its fields. Constructors cannot be called for it: they take more than the message."""
+    return kind.__new__(kind, *args)
+
 
 class AuditError(CallgateError):
     """The audit log cannot be written or read."""

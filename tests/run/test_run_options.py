@@ -188,6 +188,9 @@ def test_the_first_error_of_many_runs_is_raised_or_takes_the_place_of_its_reply(
     ("prompts", "options", "said"),
     [
         ("one", {}, "takes a list of prompts"),
+        ({"text": "one"}, {}, "takes a list of prompts"),
+        (None, {}, "takes a list of prompts"),
+        (None, {"batch": True}, "takes a list of prompts"),
         (["a"], {"parallel": 0}, "at least 1"),
         (["a"], {"session": "s"}, "starts one for each prompt"),
     ],
@@ -195,6 +198,27 @@ def test_the_first_error_of_many_runs_is_raised_or_takes_the_place_of_its_reply(
 def test_many_runs_refuse_what_cannot_work(prompts: Any, options: Any, said: str):
     with pytest.raises(UsageError, match=said):
         run(Gate(ScriptedModel([])).run_many(prompts, **options))
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_a_report_of_progress_that_fails_costs_no_reply_and_is_not_made_again(error: BaseException):
+    reported: list[int] = []
+
+    def report(done: int, count: int) -> None:
+        reported.append(done)
+        raise error
+
+    gate = Gate(ScriptedModel(["Hi."], repeat_last=True))
+    with pytest.warns(RuntimeWarning, match=f"progress is not reported any more.* {type(error).__name__}"):
+        replies = run(gate.run_many(["a", "b"], progress=report))
+    assert ([reply.text for reply in replies], reported) == (["Hi.", "Hi."], [0])
+
+
+def test_a_bar_without_a_stderr_costs_no_reply(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.warns(RuntimeWarning, match="progress is not reported any more"):
+        replies = run(Gate(ScriptedModel(["Hi."], repeat_last=True)).run_many(["a", "b"], progress=True))
+    assert [reply.text for reply in replies] == ["Hi.", "Hi."]
 
 
 def test_a_bar_shows_the_progress(capsys: pytest.CaptureFixture[str]):

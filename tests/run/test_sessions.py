@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, ScriptedModel
+from callgate import Gate, ScriptedModel, UsageError
 from callgate.content.read import text_of
 from callgate.machine.facts import Fact
 from callgate.store import Lease, MemoryStore
@@ -211,3 +211,25 @@ def test_a_session_is_renamed_on_another_loop_while_a_run_goes_on() -> None:
         go.set()
         assert first.result(WAIT_S).text == "One."
     assert [info.title for info in run(store.sessions())] == ["Named."]
+
+
+class Unreleasing(MemoryStore):
+    """A store of a program, whose end fails in a way of its own."""
+
+    async def release(self, lease: Lease) -> None:
+        await super().release(lease)
+        raise OSError("the lock server is gone")
+
+
+def test_a_store_that_cannot_release_a_session_costs_no_reply() -> None:
+    async def story() -> None:
+        gate = Gate(ScriptedModel(["One.", "Two."]), store=Unreleasing())
+        assert (await gate.run("1", session="s")).text == "One."
+        assert (await gate.run("2", session="s")).text == "Two."
+
+    asyncio.run(story())
+
+
+def test_an_empty_text_is_no_session() -> None:
+    with pytest.raises(UsageError, match="cannot be the id of a session"):
+        asyncio.run(Gate(ScriptedModel(["One."])).run("1", session=""))

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from callgate.models.batch import BatchModel
     from callgate.run.config import GateConfig
 
-__all__ = ["BatchedRuns", "ProgressBar", "ReportProgress", "events_in_sync", "in_batches", "run_each"]
+__all__ = ["BatchedRuns", "ProgressBar", "ReportProgress", "events_in_sync", "in_batches", "listed", "run_each"]
 
 T = TypeVar("T")
 
@@ -47,16 +48,14 @@ async def run_each(
     Raises:
         UsageError: an argument cannot be used.
     """
-    if isinstance(prompts, (str, bytes)):
-        raise UsageError("run_many takes a list of prompts, and this is one: use run, or [prompt]")
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
     if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
         raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
-    waiting = list(enumerate(prompts))
+    waiting = list(enumerate(listed(prompts)))
     count, done = len(waiting), 0
     replies: list[Any] = [None] * count
-    report: ReportProgress = ProgressBar() if progress is True else progress or _nothing
+    report = _Reports(ProgressBar() if progress is True else progress or _nothing)
     waiting.reverse()
 
     async def work() -> None:
@@ -71,9 +70,9 @@ async def run_each(
                     raise
                 replies[place] = error
             done += 1
-            _report(report, done, count)
+            report(done, count)
 
-    _report(report, 0, count)
+    report(0, count)
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(parallel, count)):
@@ -81,6 +80,19 @@ async def run_each(
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return replies
+
+
+def listed(prompts: Iterable[T]) -> list[T]:
+    """The prompts as a list.
+
+    Raises:
+        UsageError: they are one prompt, or none.
+    """
+    if isinstance(prompts, (str, bytes, Mapping)):
+        raise UsageError("run_many takes a list of prompts, and this is one: use run, or [prompt]")
+    if not isinstance(prompts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"run_many takes a list of prompts, not {prompts!r}")
+    return list(prompts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +161,22 @@ def _nothing(done: int, count: int) -> None:
     """Report nothing."""
 
 
-def _report(report: ReportProgress, done: int, count: int) -> None:
-    outcome = user_code.call(lambda: report(done, count))
-    if outcome.exception is not None:
-        raise outcome.exception
+class _Reports:
+    """Reports of progress until one of them fails, which costs no reply."""
+
+    def __init__(self, report: ReportProgress) -> None:
+        self._report = report
+
+    def __call__(self, done: int, count: int) -> None:
+        """Report how many runs are over."""
+        error = user_code.call(lambda: self._report(done, count)).error
+        if error is None:
+            return
+        self._report = _nothing
+        text = user_code.call(lambda: str(error)).value or ""
+        said = f"progress is not reported any more, because it failed: {type(error).__name__}: {text}"
+        # A filter that makes an error of it must not end the runs, and neither must a stderr that is not there.
+        user_code.call(lambda: warnings.warn(said, RuntimeWarning, stacklevel=1))
 
 
 class ProgressBar:

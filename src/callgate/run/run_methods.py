@@ -235,7 +235,7 @@ class RunMethods:
             UsageError: an option cannot be used for several runs, or the model takes no batches.
         """
         from callgate.errors import UsageError
-        from callgate.run.many import in_batches, run_each
+        from callgate.run.many import in_batches, listed, run_each
 
         if options.get("session") is not None or options.get("answers"):
             raise UsageError("session= and answers= are about one conversation, and run_many starts one for each prompt")
@@ -247,7 +247,7 @@ class RunMethods:
 
         if not batch:
             return await run_each(run, prompts, parallel=parallel, progress=progress, return_errors=return_errors)
-        asked = prompts if isinstance(prompts, (str, bytes)) else [*prompts]
+        asked = listed(prompts)
         async with in_batches(self._config, len(asked)) as batched:
             gate = copy.copy(self)
             gate._config = batched.config

@@ -184,7 +184,7 @@ class Sessions:
         """Release the session's lease and lock."""
         try:
             await store.release(lease)
-        except StoreError as error:
+        except Exception as error:  # A store of the program's may raise anything, and what the run has done is done.
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
             if session.position:
@@ -205,10 +205,9 @@ class Sessions:
             self._owner, self._process = new_owner(), os.getpid()
 
     def _use(self, session_id: str | None) -> Session:
-        if session_id:
-            check_id(session_id)
-        else:
+        if session_id is None:
             session_id = new_session_id()
+        check_id(session_id)
         with PROCESS_LOCK:
             self._forget_parent()
             session = self._known.get(session_id)
