@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import AuthError, RequestTimeoutError, UsageError
+from callgate.errors import AuthError, ConnectionLostError, RequestTimeoutError, UsageError
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
@@ -58,6 +59,15 @@ async def ask(url: str) -> int:
         ({"ALL_PROXY": "http://p:1", "NO_PROXY": "a.example:8443"}, ("https", "a.example", 8443), None),
         ({"ALL_PROXY": "http://p:1", "NO_PROXY": ".example"}, ("https", "a.example", 443), None),
         ({"ALL_PROXY": "http://p:1", "NO_PROXY": "*"}, ("https", "a.example", 443), None),
+        ({"ALL_PROXY": " http://p:1 "}, ("https", "a.example", 443), Proxy("http://p:1", "ALL_PROXY")),
+        ({"ALL_PROXY": "http://p:1", "NO_PROXY": "b.example, 10.0.0.0/8"}, ("http", "10.1.2.3", 4000), None),
+        ({"ALL_PROXY": "http://p:1", "NO_PROXY": "fd00::/8"}, ("http", "fd12::1", 4000), None),
+        ({"ALL_PROXY": "http://p:1", "NO_PROXY": "[::1]"}, ("http", "::1", 4000), None),
+        (
+            {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8,999.0.0.0/99"},
+            ("http", "11.1.2.3", 4000),
+            Proxy("http://p:1", "ALL_PROXY"),
+        ),
         (
             {"ALL_PROXY": "http://p:1", "NO_PROXY": "b.example"},
             ("https", "a.example", 443),
@@ -93,6 +103,26 @@ def test_a_proxy_of_an_unknown_kind_is_refused_by_the_name_of_its_variable(
     with pytest.raises(UsageError, match="of ALL_PROXY cannot be used") as caught:
         run(lambda: ask("http://127.0.0.1:9"))
     assert "secret" not in str(caught.value).partition("cannot be used")[0]
+
+
+@pytest.mark.parametrize("proxy", ["http://", "http://ada:secret@[::1", "http://ada:secret@p:port", "p:0"])
+def test_what_is_no_url_of_a_proxy_is_refused_by_the_name_of_its_variable(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(UsageError, match="ALL_PROXY names no proxy that can be used") as caught:
+        run(lambda: ask("http://127.0.0.1:9"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setenv("HTTP_PROXY", f"http://ada:secret@{place}")
+        with pytest.raises(ConnectionLostError, match=f"through the proxy http://{place} of HTTP_PROXY") as caught:
+            run(lambda: ask("http://model.example"))
+        assert "secret" not in str(caught.value)
 
 
 def test_socks_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,90 @@ def test_any_object_with_a_post_is_a_transport_and_its_network_errors_are_tried_
     run(story)
 
 
+def test_a_time_out_of_the_transport_itself_is_tried_again_and_called_one_of_the_transport() -> None:
+    async def story() -> None:
+        recorder = Recorder([TimeoutError("slow"), GEMINI])
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
+        assert (await Gate(model, limits=QUICK).run("Go.")).text == "Hello."
+        assert len(recorder.asked) == 2
+        recorder.answers = [TimeoutError()] * 2
+        once = Limits(backoff_s=0.001, attempts=2)
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=once)
+        with pytest.raises(RequestTimeoutError, match="the transport gave up: TimeoutError"):
+            await Gate(model, limits=once).run("Go.")
+
+    run(story)
+
+
+@dataclass
+class Broken(Recorded):
+    """A response whose body or whose end fails."""
+
+    error: Exception = field(default_factory=RuntimeError)
+    is_at_end: bool = False
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        yield self.body or b""
+        if not self.is_at_end:
+            raise self.error
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self.is_at_end:
+            raise self.error
+
+
+@dataclass
+class Breaking(Recorder):
+    """Its first response is broken."""
+
+    broken: dict[str, Any] = field(default_factory=dict)
+
+    async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> Recorded:
+        good = await super().post(url, headers=headers, content=content)
+        return good if len(self.asked) > 1 else Broken(self, good.status_code, good.body, **self.broken)
+
+
+def test_an_answer_that_is_there_stays_one_if_the_transport_cannot_close_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        recorder = Breaking([GEMINI], broken={"error": RuntimeError("no end"), "is_at_end": True})
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
+        assert (await Gate(model, limits=QUICK).run("Go.")).text == "Hello."
+        assert (len(recorder.asked), recorder.closed) == (1, 1)
+
+    run(story)
+    assert "could not close a response: RuntimeError('no end')" in caplog.text
+
+
+def test_a_time_out_of_the_transport_in_the_middle_of_a_body_is_tried_again() -> None:
+    async def story() -> None:
+        recorder = Breaking([GEMINI[:20], GEMINI], broken={"error": TimeoutError("slow")})
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
+        assert (await Gate(model, limits=QUICK).run("Go.")).text == "Hello."
+        assert len(recorder.asked) == 2
+
+    run(story)
+
+
+def test_a_transport_that_is_not_async_is_refused() -> None:
+    class Sync:
+        def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> None: ...
+
+    async def story() -> None:
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=Sync())
+        with pytest.raises(UsageError, match="is not async"):
+            await Gate(model).run("Go.")
+
+    run(story)
+    with pytest.raises(UsageError, match="cannot send requests"):
+        GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=httpx2)
+
+
+def test_a_context_for_servers_is_refused_when_the_model_is_made() -> None:
+    with pytest.raises(UsageError, match="a context for servers"):
+        GeminiModel("m", surface=surface_of("https://nowhere.invalid"), ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+
 def test_a_transport_that_never_goes_on_is_left_after_the_usual_time() -> None:
     async def story() -> None:
         recorder = Recorder([(200, None)])

@@ -15,7 +15,7 @@ import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
-from callgate.wire.failures import ConnectTimeoutError, StaleConnectionError
+from callgate.wire.failures import ConnectError, ConnectTimeoutError, StaleConnectionError
 from callgate.wire.http11 import STALE_S, Address
 from callgate.wire.network import SendTimeoutError
 from callgate.wire.proxies import Proxy
@@ -60,15 +60,23 @@ class HttpxTransport:
         client: The client. `aclose` closes it only if there is also a `fresh` one.
         fresh: A client of the same kind that keeps no connections, for requests that must have a new one.
         write_s: How long the server may take nothing of a request.
+        proxy: The proxy that the client goes through, for messages.
     """
 
     def __init__(
-        self, client: Any, fresh: httpx2.AsyncClient | None = None, *, connect_s: float = 10.0, write_s: float = 60.0
+        self,
+        client: Any,
+        fresh: httpx2.AsyncClient | None = None,
+        *,
+        connect_s: float = 10.0,
+        write_s: float = 60.0,
+        proxy: Proxy | None = None,
     ) -> None:
         self.client = client
         self._fresh = fresh
         self._connect_s = connect_s
         self._write_s = write_s
+        self._proxy = proxy
         self._has_answered = False
         """True if there may be a connection that had been used before."""
 
@@ -117,6 +125,9 @@ class HttpxTransport:
                 raise (TimeoutError if type(error).__name__ == "ReadTimeout" else SendTimeoutError)() from error
             if was_used and _is_broken(error) and loop.time() - began < STALE_S:
                 raise StaleConnectionError("a connection that was kept had been closed") from error
+            if self._proxy is not None and type(error).__name__ in ("ConnectError", "ConnectTimeout"):
+                kind = ConnectError if type(error).__name__ == "ConnectError" else ConnectTimeoutError
+                raise kind(f"{str(error) or 'no answer'}, through {self._proxy.description}") from error
             raise
         self._has_answered = True
         timeouts["read"] = None  # From here on each piece is timed.

@@ -80,10 +80,12 @@ def http_options(
     """Validate the HTTP options of a model.
 
     Raises:
-        UsageError: a header cannot be sent.
+        UsageError: a header cannot be sent, or the context is none for a client.
     """
     if context is not None and not isinstance(context, ssl.SSLContext):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"ssl={context!r}: pass an ssl.SSLContext, such as ssl.create_default_context(cafile=...)")
+    if context is not None and context.protocol == ssl.PROTOCOL_TLS_SERVER:
+        raise UsageError("ssl= is a context for servers: pass one for clients, such as ssl.create_default_context()")
     return HttpOptions(http=http, ssl=context, headers=checked_headers(headers))
 
 
@@ -260,7 +262,7 @@ class Pool:
                 )
                 for kept in (CONNECTIONS_KEPT, 0)
             ]  # fmt: skip
-            found = HttpxTransport(*clients, connect_s=self.connect_s, write_s=self.write_s)
+            found = HttpxTransport(*clients, connect_s=self.connect_s, write_s=self.write_s, proxy=proxy)
             self._proxied[proxy] = found
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -15,10 +16,13 @@ import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
+from callgate.wire.failures import ConnectTimeoutError, ReadError
 from callgate.wire.http11 import Address
 
 __all__ = ["CustomTransport", "HttpClientLike", "Transport", "TransportResponse", "transport_of"]
 
+
+logger = logging.getLogger("callgate.wire")
 
 CLOSE_S = 5.0
 """The time-out for closing an answer of the program's transport."""
@@ -88,12 +92,21 @@ class CustomTransport:
         """
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in address.headers(more)}
         headers["accept-encoding"] = "identity"
+        limit = asyncio.timeout_at(until)
         try:
-            async with asyncio.timeout_at(until):
+            async with limit:
                 if address.method == "POST":
-                    response = await self._transport.post(address.url, headers=headers, content=body)
+                    sent: Any = self._transport.post(address.url, headers=headers, content=body)
+                    if not inspect.isawaitable(sent):
+                        raise UsageError("the transport's post() is not async: write `async def post(...)`")
+                    response = await sent
                 else:
                     response = await self._requested(address, headers)
+        except TimeoutError as error:
+            if limit.expired():
+                raise
+            # A time of the transport's own, which is no reason to say that callgate's was over.
+            raise ConnectTimeoutError(f"the transport gave up: {str(error) or type(error).__name__}") from error
         except StopAsyncIteration as error:
             # It would end the stream of chunks that waits for this, as if the answer were empty.
             raise RuntimeError("the transport's post() raised StopAsyncIteration") from error
@@ -135,8 +148,14 @@ class CustomResponse:
 
     async def piece(self) -> bytes | None:
         """The next bytes; None at the end."""
-        async with asyncio.timeout(self.idle_s):
-            piece: Any = await anext(self._pieces, _END)
+        limit = asyncio.timeout(self.idle_s)
+        try:
+            async with limit:
+                piece: Any = await anext(self._pieces, _END)
+        except TimeoutError as error:
+            if limit.expired():
+                raise
+            raise ReadError(f"the transport gave up: {str(error) or type(error).__name__}") from error
         self.is_over = piece is _END
         if piece is _END or isinstance(piece, bytes):
             return None if piece is _END else piece
@@ -145,9 +164,12 @@ class CustomResponse:
         raise UsageError(f"the transport's aiter_bytes() yielded {type(piece).__name__}: it must yield bytes")
 
     async def aclose(self) -> None:
-        """Release the connection."""
-        async with asyncio.timeout(CLOSE_S):
-            await self._response.aclose()
+        """Release the connection. An answer that is there stays one, whatever the transport raises now."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._response.aclose()
+        except Exception as error:
+            logger.warning("the transport could not close a response: %r", error)
 
 
 def transport_of(http: HttpClientLike) -> Any:
@@ -162,7 +184,7 @@ def transport_of(http: HttpClientLike) -> Any:
         if not inspect.iscoroutinefunction(http.send):
             raise UsageError(f"http={http!r} is a client for programs without async: pass an AsyncClient")
         return HttpxTransport(http)
-    if callable(getattr(http, "post", None)):
+    if callable(getattr(http, "post", None)) and not inspect.ismodule(http):
         return CustomTransport(http)
     raise UsageError(
         f"http={http!r} cannot send requests: pass an httpx2.AsyncClient, an httpx.AsyncClient, or an object with "
