@@ -151,6 +151,25 @@ def test_the_same_bytes_are_uploaded_once_and_deleted_with_the_last_session_that
     run(body)
 
 
+@pytest.mark.usefixtures("unjudged")
+def test_a_file_that_expired_or_was_deleted_at_the_server_is_uploaded_again_in_silence(
+    video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with FakeGemini(["Fine."], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            now = fake.resources.now
+            assert (await gate.run(["Look.", video])).text == "Fine."
+            fake.resources.files.clear()  # as another process does that deletes its session
+            assert (await gate.run(["Look.", video])).text == "Fine."
+            monkeypatch.setattr(fake.resources, "now", lambda: now() + 49 * 3600)
+            assert (await gate.run(["Look.", video])).text == "Fine."
+            assert (await gate.run(["Look.", video])).text == "Fine."
+            assert [command for command, _ in pieces(fake)].count("start") == 3
+            assert [refusal.rule for refusal in fake.refusals] == ["", ""], "of the two looks at it, and of no model request"
+
+    run(body)
+
+
 def test_runs_that_send_the_same_file_at_the_same_time_share_one_upload(video: Path) -> None:
     async def body() -> None:
         async with FakeGemini(["Fine."], repeat_last=True) as fake, Gate(model_of(fake)) as gate:

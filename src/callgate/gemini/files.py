@@ -70,7 +70,7 @@ class FileUploads:
                 lock = self._locks[place] = asyncio.Lock()
             async with lock:
                 known = self._known.get(key)
-                if known is not None and (known.expires_s is None or known.expires_s > time.time() + SPARE_S):
+                if known is not None and await self._is_usable(known):
                     return known
                 found = await self._upload(source, key, kind, progress)
                 file = self._known[key] = await self._ready(found, digest)
@@ -105,6 +105,18 @@ class FileUploads:
         return True
 
     # Internals ------------------------------------------------------------------------------------------------------------
+
+    async def _is_usable(self, file: UploadedFile) -> bool:
+        """True if a file that was uploaded before is still at the server, and stays for a while."""
+        if file.expires_s is not None and file.expires_s <= time.time() + SPARE_S:
+            return False
+        try:
+            await self._client.call("GET", file.name)
+        except ModelError as error:
+            if not _is_gone(error):
+                raise
+            return False
+        return True
 
     async def _upload(self, source: _Source, key: str, kind: str, progress: Progress | None) -> JsonObject:
         """Send a file in pieces; one that was begun before goes on."""

@@ -169,8 +169,8 @@ class FakeResources:
     def _file(self, method: str, name: str | None) -> Given | Refusal:
         if name is None:
             return Given({"files": [self._file_json(file) for file in self.files.values() if file.is_final]})
-        file = self.files.get(name)
-        if file is None or not file.is_final:
+        file = self._known_file(name)
+        if file is None:
             return Refusal(_no_file(name), code=403, status="PERMISSION_DENIED")
         if method == "DELETE":
             del self.files[name]
@@ -178,6 +178,11 @@ class FakeResources:
         answer = Given(self._file_json(file))
         file.polls_left = max(0, file.polls_left - 1)
         return answer
+
+    def _known_file(self, name: str) -> FakeFile | None:
+        """Return a file that is complete and has not expired."""
+        file = self.files.get(name)
+        return file if file is not None and file.is_final and file.created_s + FILE_TTL_S > self.now() else None
 
     def _upload(self, query: dict[str, str], headers: dict[str, str], body: bytes, json: JsonObject) -> Given | Refusal:
         command = headers.get("x-goog-upload-command", "")
@@ -255,8 +260,8 @@ class FakeResources:
                 if not uri.startswith(f"{self.base_url()}/v1beta/files/"):
                     continue
                 name = uri.rpartition("/")[2]
-                file = self.files.get(name)
-                if file is None or not file.is_final:
+                file = self._known_file(name)
+                if file is None:
                     return Refusal(_no_file(name), rule="file_exists", code=403, status="PERMISSION_DENIED")
                 if file.polls_left:
                     return Refusal(
