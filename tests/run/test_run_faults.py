@@ -893,6 +893,18 @@ def test_a_model_that_yields_what_is_no_chunk_ends_the_run_with_an_error_that_na
         asyncio.run(story())
 
 
+@pytest.mark.parametrize("mode", ["auto", "native"])
+def test_a_model_whose_answer_cannot_be_read_in_pieces_is_refused_by_its_name(mode: Any) -> None:
+    class Whole:
+        name = "whole"
+
+        async def generate(self, request: Any) -> dict[str, Any]:
+            return {"candidates": []}
+
+    with pytest.raises(UsageError, match=r"generate\(\) of model 'whole' returned a 'coroutine': write it as `async def`"):
+        asyncio.run(Gate(cast("Any", Whole()), mode=mode).run("Go."))
+
+
 # --- what a model, an approval or a store has cancelled itself -----------------------------------------------------------
 
 

@@ -7,17 +7,18 @@ Nothing here knows of tools being run, of permission or of history rules.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from callgate.errors import ConnectionLostError
+from callgate.errors import ConnectionLostError, UsageError
 from callgate.events import CallArgsDelta, Notice
 from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
 from callgate.types import JsonObject
 
 __all__ = [
-    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering",
+    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering", "asked",
     "close_items", "close_model", "count_tokens", "known_settings", "origin_of", "provider_of_model",
 ]  # fmt: skip
 
@@ -96,6 +97,22 @@ async def count_tokens(model: Model, request: ModelRequest) -> int | None:
     return None if count is None else await count(request)
 
 
+def asked(model: Model, request: ModelRequest) -> AsyncIterator[Item]:
+    """The items of an answer of a model, which may be one of the program's.
+
+    Raises:
+        UsageError: it gives something that cannot be read with `async for`.
+    """
+    items = model.generate(request)
+    if not hasattr(items, "__anext__"):
+        if inspect.iscoroutine(items):
+            items.close()
+        raise UsageError(
+            f"generate() of model {model.name!r} returned a {type(items).__name__!r}: write it as `async def` with `yield`"
+        )
+    return items
+
+
 class answering:
     """The items of one answer; what the model holds open for it is let go of, however the loop over them ends.
 
@@ -109,7 +126,7 @@ class answering:
 
     def __init__(self, model: Model, request: ModelRequest) -> None:
         self._name = model.name
-        self._items = model.generate(request)
+        self._items = asked(model, request)
 
     async def __aenter__(self) -> AsyncIterator[Item]:
         return self._items

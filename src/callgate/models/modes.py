@@ -19,6 +19,7 @@ from callgate.models import (
     Model,
     ModelRequest,
     answering,
+    asked,
     close_items,
     close_model,
     count_tokens,
@@ -112,7 +113,7 @@ class ByAbility:
             ModelError: there is no answer to be had.
         """
         if self._has_tools or not request.definitions:
-            return _Native(self._native.generate(request), request, self._by_prompt_instead)
+            return _Native(asked(self._native, request), request, self._by_prompt_instead)
         return self._by_prompt(request)
 
     def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupportedError) -> tuple[Notice, AsyncIterator[Item]]:
