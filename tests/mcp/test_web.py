@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from callgate import McpServer, ToolError
+from callgate import Gate, McpServer, Policy, ScriptedModel, ToolError
+from callgate.models import ModelRequest
+from callgate.testing import call
 from callgate.types import ToolContext
 
 SCRIPT = Path(__file__).with_name("web_server.py")
@@ -74,6 +76,29 @@ def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: 
 
     with serving(kind, port):
         assert run(story()) == (["add", "header", "die", "hang", "huge"], {"result": 3}, {"result": "abc"}, [])
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_headers_of_a_run_reach_the_server_in_that_run_and_in_no_other_at_the_same_time(kind: str):
+    port = free_port()
+
+    def scripted(request: ModelRequest) -> Any:
+        last = request.contents[-1]["parts"][0]
+        return "Done." if "functionResponse" in last else call("header", name="x-token")
+
+    async def token(gate: Gate, headers: dict[str, str] | None) -> object:
+        reply = await gate.run("Who am I?", headers=None if headers is None else {"web": headers})
+        return reply.calls[0].result.value
+
+    async def story() -> list[object]:
+        box = McpServer("web", url=f"http://127.0.0.1:{port}{PATHS[kind]}", headers={"X-Token": "service"})
+        async with Gate(ScriptedModel([scripted] * 12), [box], policy=Policy(default="allow")) as gate:
+            users = [{"X-Token": "ada"}, {"X-Token": "bob"}, None, {"x-token": "eve"}]
+            found = await asyncio.gather(*(token(gate, headers) for headers in users))
+            return [*found, await token(gate, None), await token(gate, {"X-Token": "ada"})]
+
+    with serving(kind, port):
+        assert run(story()) == [{"result": name} for name in ("ada", "bob", "service", "eve", "service", "ada")]
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])

@@ -145,7 +145,9 @@ class McpServer:
         if self.url is None:
             raise UsageError(f"the MCP server {self.name!r} is a program on this machine: headers are for one with a url=")
         other = copy.copy(self)
-        other._headers = {**(self._headers or {}), **headers}
+        replaced = {name.lower() for name in headers}  # Names of headers have no case: the run's own value must win.
+        kept = {name: value for name, value in (self._headers or {}).items() if name.lower() not in replaced}
+        other._headers = {**kept, **headers}
         remember_secrets_in({"headers": headers})
         other.version, other._tools, other.left_out = 0, [], []
         other._connection = other._loop = None
