@@ -39,6 +39,25 @@ def test_a_call_is_made_and_answered_by_state_at_the_server() -> None:
     assert (fake.refusals, fake.breaches) == ([], [])
 
 
+def test_the_same_request_twice_makes_two_interactions_and_is_counted() -> None:
+    with FakeInteractions.in_thread(["Hello."], repeat_last=True) as fake:
+        client = client_of(fake)
+        made = [client.interactions.create(model=MODEL, input=said).id for said in ("Hi.", "Hi.", "Ho.")]
+        assert len({*made}) == 3
+    assert (fake.repeats, fake.refusals, fake.breaches) == (1, [], [])
+
+
+def test_an_interaction_of_another_key_is_not_found() -> None:
+    with FakeInteractions.in_thread(["Hello."], repeat_last=True) as fake:
+        client = client_of(fake)
+        theirs = client.interactions.create(model=MODEL, input="Hi.").id
+        other = genai.Client(api_key="another-key", http_options={"base_url": fake.base_url})
+        with pytest.raises(Exception, match="not found"):
+            other.interactions.create(model=MODEL, input="And?", previous_interaction_id=theirs)
+        with pytest.raises(Exception, match="not found"):
+            other.interactions.get(theirs)
+
+
 def test_a_stream_of_the_fake_is_read_by_the_client() -> None:
     with FakeInteractions.in_thread([call("add", a=1, b=2), "The sum is three, as it always was."]) as fake:
         client = client_of(fake)

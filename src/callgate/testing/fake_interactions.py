@@ -59,12 +59,15 @@ class FakeInteractions(FakeServer):
     """The refused requests; empty for a correct client that relies on nothing that was forgotten."""
     breaches: list[str] = field(default_factory=list[str], init=False)
     """Breaches that the service would not notice, and that are wrong all the same."""
+    repeats: int = field(default=0, init=False)
+    """Accepted requests with the same body as an earlier one (IR73): each made an interaction of its own."""
     cancelled: list[str] = field(default_factory=list[str], init=False)
     """The ids of cancelled runs."""
 
     def __post_init__(self) -> None:
         FakeServer.__post_init__(self)
         self.state = InteractionState(self.kept_s)
+        self._accepted: set[bytes] = set()
 
     @property
     def creations(self) -> list[JsonObject]:
@@ -131,6 +134,8 @@ class FakeInteractions(FakeServer):
             self.refusals.append(refusal)
             await exchange.refuse(refusal)
             return
+        self.repeats += request.body in self._accepted
+        self._accepted.add(request.body)
         self._notice(body)
         self.state.tokens.discard(str(body.get("continuation_token")))
         await self._take_step(exchange)
