@@ -259,3 +259,25 @@ def test_a_bad_request_is_refused_with_a_sentence(site: Site, changes: Any, said
     answered = site.post("/v1beta/interactions", {"model": "callgate", "input": "x"} | changes, x_goog_api_key=TOKEN)
     assert answered.status in (400, 404)
     assert said in answered.json["error"]["message"]
+
+
+def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_id(serve: Callable[..., Site]) -> None:
+    store, stage = MemoryStore(), Stage()
+    first, second = (serve(Gate(stage, [add], store=store)) for _ in range(2))
+    model = stage.plays("One.", "Two.", "Branch.")
+    body: dict[str, Any] = {"model": "callgate", "input": "Count."}
+
+    def asked(key: str, **more: Any) -> list[tuple[str, str]]:
+        """The ids and texts that three requests with one key get."""
+        got = [site.post("/v1beta/interactions", body | more, Idempotency_Key=key).json for site in (first, first, second)]
+        return [(one["id"], one["steps"][-1]["content"][0]["text"]) for one in got]
+
+    made = asked("a")
+    assert made == [(made[0][0], "One.")] * 3
+    going_on = asked("b", previous_interaction_id=made[0][0])
+    assert going_on == [(going_on[0][0], "Two.")] * 3
+    branch = asked("c", previous_interaction_id=made[0][0])
+    assert branch == [(branch[0][0], "Branch.")] * 3
+    assert first.get(f"/v1beta/interactions/{branch[0][0]}").json["steps"][-1]["content"][0]["text"] == "Branch."
+    assert len(model.requests) == 3
+    assert len(first.get("/api/v1/sessions").json["sessions"]) == 2

@@ -499,3 +499,32 @@ def test_pydantic_ai_runs_its_own_tools(site: Site) -> None:
         return f"{city} is cold"
 
     assert asyncio.run(run()) == "Cold."
+
+
+# Requests that are sent twice ---------------------------------------------------------------------------------------------
+
+
+def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_id(serve: Callable[..., Site]) -> None:
+    store, stage = MemoryStore(), Stage()
+    first, second = (serve(Gate(stage, [add], store=store)) for _ in range(2))
+    model = stage.plays("One.", "Two.", "Three.")
+    body: dict[str, Any] = {"model": "callgate", "input": "Count."}
+    made = first.post("/v1/responses", body, Idempotency_Key="a")
+    for site in (first, second):
+        again = site.post("/v1/responses", body, Idempotency_Key="a")
+        assert (again.status, again.json["id"], again.json["output"]) == (200, made.json["id"], made.json["output"])
+        assert again.headers["idempotent-replayed"] == "true"
+        assert f'"id":"{made.json["id"]}"'.encode() in site.post(
+            "/v1/responses", body | {"stream": True}, Idempotency_Key="a"
+        ).body  # fmt: skip
+    # The second time, the response that is continued is not the newest any more.
+    following = body | {"input": "Go on.", "previous_response_id": made.json["id"]}
+    next_one = [site.post("/v1/responses", following, Idempotency_Key="b").json for site in (first, first, second)]
+    assert [one["output"][0]["content"][0]["text"] for one in next_one] == ["Two."] * 3
+    assert len({one["id"] for one in next_one}) == 1
+    named = [first.post("/v1/responses", body, Idempotency_Key="c", Callgate_Session="mine").json["id"] for _ in range(2)]
+    assert named[0] == named[1]
+    assert len(model.requests) == 3
+    other = first.post("/v1/responses", body | {"input": "Other."}, Idempotency_Key="a")
+    assert (other.status, other.json["error"]["code"]) == (409, "idempotency_mismatch")
+    assert len(first.get("/api/v1/sessions").json["sessions"]) == 2

@@ -122,9 +122,17 @@ class RequestKeys:
         self._known: OrderedDict[str, _KeyState] = OrderedDict()
 
     async def run(
-        self, key: str, body: JsonObject, start: Callable[[ClaimedKey], Awaitable[Run]], *, owner: str | None = None
+        self,
+        key: str,
+        body: JsonObject,
+        start: Callable[[ClaimedKey], Awaitable[Run]],
+        *,
+        owner: str | None = None,
+        session: str | None = None,
     ) -> tuple[Run, bool]:
         """The run of that key, and whether it was there before. With `owner` it is one of the owner's own keys.
+
+        The first request with the key runs in `session`, or else in the one that its body names, or else in a new one.
 
         Raises:
             HttpError: the key was used with another body, cannot be one, or its run is not known any more.
@@ -143,7 +151,7 @@ class RequestKeys:
                 _check(known.digest, digest)
                 return run, True
             for _ in range(TRIES):
-                held = await self._claim(key, digest, body)
+                held = await self._claim(key, digest, body, session)
                 found = None if held.is_first else await self._look(held.claim, [])
                 if found is not None and found.is_over and found.came_to_nothing:
                     await self._drop(held.claim)  # As if it had never been asked for.
@@ -223,9 +231,9 @@ class RequestKeys:
                 await self._drop(claim)
             raise
 
-    async def _claim(self, key: str, digest: str, body: JsonObject) -> ClaimedKey:
+    async def _claim(self, key: str, digest: str, body: JsonObject, named: str | None) -> ClaimedKey:
         """The claim on the key, which is this request's own if there was none."""
-        session: str = body.get("session") or new_session_id()
+        session: str = named or body.get("session") or new_session_id()
         # A request that says nothing goes on with what is open; the journal does not name it, so that its place must do.
         position = 0 if "prompt" in body else open_since(await self._store.load(session))
         mine = Claim(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from callgate.content.read import is_call, is_sound_text, is_thought, parts_of
 from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
-from callgate.server.body import off_loop, read_json
+from callgate.server.body import header_of, off_loop, read_json
 from callgate.server.compat.interactions_answer import (
     EventWriter,
     WholeWriter,
@@ -43,7 +44,9 @@ from callgate.server.compat.stored_exchanges import (
     find_exchange,
     keep_passed_on,
     new_place,
+    place_of_run,
     read_id,
+    sent_body,
 )
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
@@ -88,9 +91,15 @@ async def create(service: Service, request: Request) -> Response:
     if is_passed_on and incoming.background:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
-    place, contents = await _place(service, incoming, is_passed_on=is_passed_on)
+    is_keyed = header_of(request, b"idempotency-key") is not None
+    place, contents = await _place(service, incoming, is_passed_on=is_passed_on, is_keyed=is_keyed)
     session = None if place is None or is_passed_on else place.session
-    begun = await begin(service, _compat_request(incoming, contents, session), request)
+    previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN).session
+    wanted = _compat_request(incoming, contents, session)
+    wanted = replace(wanted, in_new_session=session != previous, sent=sent_body(request, body))
+    begun = await begin(service, wanted, request)
+    if place is not None:
+        place = await place_of_run(service, place, begun, contents[-1] if contents else None)
     head = head_of(incoming.model, "" if place is None else f"{_PREFIX}{place}")
     if incoming.background and not incoming.stream:
         await begun.chunks.aclose()
@@ -104,7 +113,7 @@ async def create(service: Service, request: Request) -> Response:
 
 
 async def _place(
-    service: Service, incoming: IncomingInteraction, *, is_passed_on: bool
+    service: Service, incoming: IncomingInteraction, *, is_passed_on: bool, is_keyed: bool
 ) -> tuple[ExchangeId | None, list[Content]]:
     """The place of a new interaction, None if it is not stored, and the contents to answer."""
     contents = incoming.contents
@@ -113,7 +122,8 @@ async def _place(
         found = await find_exchange(service, place, _missing(incoming.previous))
         if found.is_in_progress:
             raise HttpError(400, "invalid_request", "previous_interaction_id: that interaction is still in progress")
-        if not is_passed_on and not place.is_passed_on:
+        # A request that may come again leaves no fork behind: its run begins with the history.
+        if not is_passed_on and not place.is_passed_on and (found.is_newest or not is_keyed):
             session = place.session if found.is_newest else await _forked(service, place)
             return ExchangeId(session, place.number + 1), contents
         contents = [*found.before, *found.contents, *contents]

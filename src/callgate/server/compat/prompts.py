@@ -107,6 +107,10 @@ class CompatRequest:
     """Answers to calls of the session that wait for an approval; then there is no other input."""
     asks: bool = False
     """True if the client's API has a way to ask for an approval; else a sentence says that one is needed."""
+    sent: JsonObject | None = None
+    """The body as the client sent it, where requests with the same key are compared by it."""
+    in_new_session: bool = False
+    """True if the name of the session was made up for this request, so that another request with its key has another."""
     is_silent: bool = False
     """True if the newest message is the user's, or an instruction, and says nothing."""
 
@@ -123,6 +127,10 @@ class StartedReply:
     chunks: AsyncGenerator[JsonObject]
     headers: Mapping[str, str]
     id: str
+    session: str | None = None
+    """The session of its run; that of the first request, if this one repeats it."""
+    is_repeated: bool = False
+    """True if the run was begun by another request with the same key."""
 
 
 async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> StartedReply:
@@ -143,10 +151,11 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
         chunks = _passed(service, gate, request, declaration)
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
-    run = await _started(service, wanted, settings, incoming)
+    run, is_repeated = await _started(service, wanted, settings, incoming)
+    headers |= {SESSION: run.session, "Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if is_repeated else {})
     return StartedReply(
-        chunks=said_in(run, asks=wanted.asks), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id
-    )
+        chunks=said_in(run, asks=wanted.asks), headers=headers, id=run.id, session=run.session, is_repeated=is_repeated
+    )  # fmt: skip
 
 
 def _with_prompt(contents: Sequence[Content]) -> list[Content]:
@@ -241,7 +250,8 @@ def _named(left_out: Sequence[str]) -> str:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
-async def _started(service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request) -> Run:
+async def _started(service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request) -> tuple[Run, bool]:
+    """The run of a request, and whether another request with its key has begun it."""
     contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
     if not wanted.answers and (not contents or contents[-1]["role"] == "model"):
         raise HttpError(400, "invalid_request", "The newest message must be the user's.")
@@ -262,16 +272,18 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
     )
     key = header_of(incoming, b"idempotency-key")
     if key is None:
-        return await service.start(ask)
+        return await service.start(ask), False
+    if wanted.in_new_session:
+        ask = replace(ask, session=None)
     principal = CURRENT_PRINCIPAL.get()
     owner = None if principal is None else principal.owner
-    run, _ = await service.keys.run(key, _keyed_body(wanted, said), partial(service.start, ask), owner=owner)
-    return run
+    body, start = _keyed_body(wanted, said), partial(service.start, ask)
+    return await service.keys.run(key, body, start, owner=owner, session=ask.session)
 
 
 def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObject:
     """The request as it is compared with another one that has the same key."""
-    body: JsonObject = {
+    body: JsonObject = {"sent": wanted.sent} if wanted.sent is not None else {
         "model": wanted.model, "contents": [*wanted.contents], "system": wanted.system, "tool_choice": wanted.tool_choice,
         "settings": dict(wanted.settings), "native": dict(wanted.native), "session": wanted.session,
     }  # fmt: skip

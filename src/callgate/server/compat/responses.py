@@ -33,7 +33,9 @@ from callgate.server.compat.stored_exchanges import (
     find_exchange,
     keep_passed_on,
     new_place,
+    place_of_run,
     read_id,
+    sent_body,
 )
 from callgate.server.compat.streaming import StreamingReply
 from callgate.server.errors import HttpError, json_response
@@ -90,8 +92,14 @@ async def create(service: Service, request: Request) -> Response:
     if is_passed_on and incoming.background:
         raise HttpError(400, "invalid_request", "background: tools of the client's own cannot be run without the client")
     place, contents = await _place(service, request, incoming, previous)
-    wanted = replace(wanted, contents=contents, session=None if place is None or is_passed_on else place.session)
+    session = None if place is None or is_passed_on else place.session
+    known = (named_session(request), None if previous is None else previous[0].session)
+    wanted = replace(
+        wanted, contents=contents, session=session, in_new_session=session not in known, sent=sent_body(request, body)
+    )  # fmt: skip
     begun = await begin(service, wanted, request)
+    if place is not None:
+        place = await place_of_run(service, place, begun, contents[-1] if contents else None)
     head = head_of(body, wanted.model, str(place or uuid.uuid4().hex))
     chunks = begun.chunks
     if is_passed_on and place is not None:

@@ -23,13 +23,15 @@ from callgate.errors import SessionBusyError, SessionChangedError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, ModelAnswered
 from callgate.machine.machine import RunMachine
-from callgate.server.compat.prompts import whole
+from callgate.server.compat.prompts import StartedReply, named_session, whole
 from callgate.server.errors import HttpError
 from callgate.server.runs import Run
 from callgate.store.anonymous import new_session_id
 from callgate.types import CallRecord, Content, JsonObject, Part, Usage
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from callgate.server.service import Service
 
 __all__ = [
@@ -42,7 +44,9 @@ __all__ = [
     "find_exchange",
     "keep_passed_on",
     "new_place",
+    "place_of_run",
     "read_id",
+    "sent_body",
 ]
 
 INTERRUPTED = "The process that ran it has ended. It goes on when it is continued by its id."
@@ -74,6 +78,25 @@ class ExchangeId:
 def new_place(contents: Sequence[Content]) -> ExchangeId:
     """The place of an answer to these contents in a new session."""
     return ExchangeId(new_session_id(), max(1, sum(map(starts_exchange, repaired(contents)[0]))))
+
+
+def sent_body(request: Request, body: JsonObject) -> JsonObject:
+    """A request as another one with the same key must have sent it: how it is answered, whole or streamed, is open."""
+    named = named_session(request)
+    kept = {name: value for name, value in body.items() if name != "stream"}
+    return {"path": request.url.path, "body": kept, "session": named}
+
+
+async def place_of_run(service: Service, place: ExchangeId, begun: StartedReply, said: Content | None) -> ExchangeId:
+    """The place of an answer whose run was begun, by this request or by another one with the same key."""
+    if begun.session is None or place.is_passed_on or not begun.is_repeated:
+        return place if begun.session is None or place.is_passed_on else replace(place, session=begun.session)
+    place = replace(place, session=begun.session)
+    if said is None or place.step:
+        return place
+    exchanges = whole_sessions.exchanges_of(await service.store.load(place.session))
+    same = [number for number, one in enumerate(exchanges, 1) if parts_of(one.content) == parts_of(said)]
+    return replace(place, number=same[-1]) if same else place
 
 
 def read_id(text: str, prefix: str, noun: str) -> ExchangeId:
