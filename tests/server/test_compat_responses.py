@@ -288,6 +288,36 @@ def test_a_response_that_another_process_works_on_is_in_progress_and_one_it_left
     assert second.post("/v1/responses", following).json["output"][0]["content"][0]["text"] == "Going on."
 
 
+class LateStore(MemoryStore):
+    """A store in which something may happen after a journal was read."""
+
+    then: Callable[[], Any] | None = None
+
+    async def load(self, session: str, *, start: int = 0) -> Any:
+        facts = await super().load(session, start=start)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+        return facts
+
+
+def test_a_response_whose_run_ends_while_it_is_fetched_is_completed(serve: Callable[..., Site]) -> None:
+    store, slow, stage = LateStore(), Slow(), Stage()
+    site = serve(Gate(stage, [slow.tool], store=store))
+    stage.plays(call("slow"), "Done.")
+    made = site.post("/v1/responses", {"model": "callgate", "input": "Go.", "background": True}).json
+    assert slow.started.wait(60)
+    (run,) = site.service.runs.values()
+
+    async def end() -> None:
+        slow.go.set()
+        await run.done.wait()
+
+    store.then = end
+    got = site.get(f"/v1/responses/{made['id']}").json
+    assert (got["status"], got["output"][0]["content"][0]["text"]) == ("completed", "Done.")
+
+
 # With tools of the client's own -------------------------------------------------------------------------------------------
 
 

@@ -179,6 +179,16 @@ async def find_exchange(service: Service, place: ExchangeId, missing: HttpError)
         HttpError: there is none.
     """
     await service.check_session(place.session)
+    found = await _seen(service, place, missing)
+    if not found.is_interrupted:
+        return found
+    is_held = await _is_held(service, place.session)
+    found = await _seen(service, place, missing)  # Its run may have ended since the first look.
+    return replace(found, is_interrupted=not is_held, is_elsewhere=is_held) if found.is_interrupted else found
+
+
+async def _seen(service: Service, place: ExchangeId, missing: HttpError) -> StoredExchange:
+    """An exchange as the journal and the runs of this process have it."""
     facts = await service.store.load(place.session)
     if not facts:
         raise missing
@@ -189,8 +199,6 @@ async def find_exchange(service: Service, place: ExchangeId, missing: HttpError)
         return StoredExchange(before=before, contents=(), is_newest=True, run=run, model=run.model, at_s=run.began_s)
     if found is None:
         raise missing
-    if found.is_interrupted and await _is_held(service, place.session):
-        found = replace(found, is_interrupted=False, is_elsewhere=True)
     return found if found.model or run is None else replace(found, model=run.model)
 
 
