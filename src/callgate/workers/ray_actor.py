@@ -83,12 +83,17 @@ class Keeper:
         return copy
 
     @_in_group("in")
-    def listen(self, host: str | None = None) -> Offer | None:
-        """Offer the program a direct connection. None: this machine cannot, or the cluster's connections are encrypted."""
+    def listen(self, host: str | None = None, *, node: str | None = None) -> Offer | None:
+        """Offer the program a direct connection. None: this machine cannot, or the cluster's connections are encrypted.
+
+        Args:
+            host: The address to listen at, if it is known.
+            node: The node on which the program runs, if it runs on one: for a neighbour nothing listens to the network.
+        """
         if is_encrypted():
             return None
         try:
-            self._listener = Listener(host or _node_address())
+            self._listener = Listener(host or _address_for(node))
         except OSError:
             return None
         threading.Thread(target=self._serve, args=(self._listener,), name="callgate-channel", daemon=True).start()
@@ -193,8 +198,9 @@ class Keeper:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _node_address() -> str:
+def _address_for(node: str | None) -> str:
     import ray as untyped_ray
 
     ray: Any = untyped_ray
-    return ray.util.get_node_ip_address()
+    is_here = node is not None and node == ray.get_runtime_context().get_node_id()
+    return "127.0.0.1" if is_here else ray.util.get_node_ip_address()

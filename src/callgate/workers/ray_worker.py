@@ -145,7 +145,7 @@ class RayWorker:
         """A direct connection to the actor; None where there can be none."""
         if not self._is_direct or time.monotonic() < _RELAYED_UNTIL.get(self._cluster, 0.0):
             return None
-        offer = _fetched(self._actor.listen.remote())
+        offer = _fetched(self._actor.listen.remote(node=_own_node()))
         if offer is None:
             return None
         sock = connect_directly(offer)
@@ -279,6 +279,11 @@ class RayWorker:
         # The actor does it best, since it knows all that the worker started; but it may be gone, or out of reach.
         _within(END_S + grace_s, lambda: _fetched(self._actor.end.remote(grace_s)), None)
         ray.kill(self._actor, no_restart=True)
+
+
+def _own_node() -> str | None:
+    """The node of the cluster on which this program runs; None for one that joined by ray://, from wherever it is."""
+    return None if ray.util.client.ray.is_connected() else ray.get_runtime_context().get_node_id()
 
 
 def _fetched(ref: Any) -> Any:
