@@ -239,7 +239,7 @@ def test_a_conversation_goes_on_after_the_service_was_killed(person: Any, served
     person.rest()
     expect(person.page.locator(".answer").last).to_have_text("There are 1,234 lines.")
     assert person.cards == [("count_lines", "Done")]
-    assert person.page.locator("#banner").is_hidden()
+    assert person.page.locator("#banner").is_hidden(), person.page.locator("#banner").inner_text()
 
 
 def test_a_call_that_waits_can_be_answered_after_the_service_was_killed(person: Any, served: Any) -> None:

@@ -248,7 +248,8 @@ export class Talk {
     this.feet();
     this.page.changed();
     if (wasJoined || (event.reply?.approvals || []).length) this.again();
-    else this.page.standing(session.state);
+    // The run that has just ended may hold its session a moment longer; another one is found when the page looks again.
+    else this.page.standing(session.state === "running" ? "" : session.state);
   }
 
   /** What the service knows of the last exchange by now. */
