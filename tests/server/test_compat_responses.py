@@ -203,6 +203,15 @@ def test_a_refusal_of_an_approval_reaches_the_model_with_its_reason(client: Any)
     assert "Fragile." in json.dumps(model.requests[1].contents[-1])
 
 
+def test_an_approval_with_other_arguments_is_refused_and_the_call_still_waits(client: Any) -> None:
+    STAGE.plays(call("poke", where="here"), "Then not.")
+    first = ask(client, "Poke it.")
+    no = {"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": False}
+    with pytest.raises(openai.BadRequestError, match="mcp_approval_response has no field 'arguments'"):
+        ask(client, [no | {"approve": True, "arguments": '{"where": "there"}'}], previous_response_id=first.id)
+    assert ask(client, [no], previous_response_id=first.id).output_text == "Then not."
+
+
 def test_a_background_response_is_polled_streamed_and_cancelled(client: Any, site: Site) -> None:
     SLOW.go.clear()
     STAGE.plays(call("slow"), "Done.")

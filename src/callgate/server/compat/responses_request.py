@@ -43,6 +43,7 @@ _BUILT_IN = {
 """A tool that runs at OpenAI -> the one of Gemini that does the same."""
 _OWN, _NAMESPACE = ("function", "custom"), "namespace"
 _ANSWER = "mcp_approval_response"
+_ANSWER_FIELDS = frozenset({"type", "id", "approval_request_id", "approve", "reason", "request_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,8 @@ def _call_id(item: JsonObject) -> str:
 def _approval(item: JsonObject) -> Approval:
     if not isinstance(item.get("approve"), bool):
         raise UsageError(f"input: {_ANSWER} says in 'approve' true or false")
+    if unknown := sorted(item.keys() - _ANSWER_FIELDS):  # Other arguments, for example, which would not be those that run.
+        raise UsageError(f"input: {_ANSWER} has no field {unknown[0][:100]!r}")
     return Answered(answer="yes" if item["approve"] else "no", message=str(item.get("reason") or ""))
 
 
