@@ -422,6 +422,36 @@ def test_a_service_with_a_token_asks_for_it_once_a_tab(visitor: Callable[..., An
         locked.kill()
 
 
+def test_a_request_that_is_refused_late_does_not_ask_for_the_token_again(
+    visitor: Callable[..., Any], served: Any, tmp_path: Any
+) -> None:
+    locked = type(served)(tmp_path, type(served).free_port(), token="open sesame")
+    locked.start()
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if route.request.headers.get("authorization") == "Bearer wrong":
+            held.append(route)
+        else:
+            route.continue_()
+
+    try:
+        person = visitor(service=locked)
+        person.page.route("**/api/v1/tools", hold)
+        person.page.goto(locked.url)
+        person.page.fill("#token-input", "wrong")
+        person.page.press("#token-input", "Enter")
+        expect(person.page.locator("#token-why")).to_contain_text("is wrong")
+        person.page.fill("#token-input", "open sesame")
+        person.page.press("#token-input", "Enter")
+        expect(person.page.locator("#token")).to_be_hidden()
+        held.pop().continue_()
+        person.page.wait_for_selector("html[data-ready]")
+        assert not person.page.locator("#token").is_visible()
+    finally:
+        locked.kill()
+
+
 # --- everybody -----------------------------------------------------------------------------------------------------------
 
 

@@ -64,13 +64,17 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
 
 /** One request; asks for the token when the service wants one. */
 async function request(method, path, options = {}) {
+  const used = token.get();
   try {
     return await send(method, path, options);
   } catch (error) {
     if (error.status !== 401) throw error;
-    const given = await ask.token(Boolean(token.get()));
-    if (!given) throw error;
-    token.set(given);
+    // A request that was refused late does not ask again: the token may be another one by now.
+    if (token.get() === used) {
+      const given = await ask.token(Boolean(used));
+      if (!given) throw error;
+      token.set(given);
+    }
     return request(method, path, options);
   }
 }
