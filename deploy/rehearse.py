@@ -25,6 +25,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent
@@ -60,6 +61,7 @@ class Rehearsal:
         self.folder = folder
         self.offline = offline
         self.stages: dict[str, Stage] = {}
+        self.arguments: dict[str, str] = {}
         self.stage = Stage(folder)
         self.health: list[str] = []
         self.entry: list[str] = []
@@ -81,6 +83,10 @@ class Rehearsal:
     def do_workdir(self, rest: str) -> None:
         self.stage.folder = rest
         self.stage.place(rest).mkdir(parents=True, exist_ok=True)
+
+    def do_arg(self, rest: str) -> None:
+        name, _, value = rest.partition("=")
+        self.arguments[name] = value
 
     def do_env(self, rest: str) -> None:
         name, _, value = rest.partition("=")
@@ -105,7 +111,7 @@ class Rehearsal:
         if program in SKIPPED:
             print(f"skipped: {rest} ({SKIPPED[program]})", flush=True)
             return
-        words = shlex.split(self.stage.moved(rest))
+        words = shlex.split(self.stage.moved(Template(rest).safe_substitute(self.arguments)))
         if words[0] == "python":
             words[0] = sys.executable
         if self.offline and "pip" in words:
