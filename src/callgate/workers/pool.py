@@ -97,6 +97,9 @@ class WorkerPool:
             raise UsageError("a cluster needs Ray, which is not installed: pip install 'callgate[ray]'")
         from callgate.workers.ray_worker import RayWorker
 
+        # What was registered last comes first: Ray ends itself at exit, and a worker that is used after that is a crash.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
         return RayWorker(self._cluster, self.name, session=slot.session_id, needs=slot.needs)
 
     # Opening and closing -------------------------------------------------------------------------------------------------

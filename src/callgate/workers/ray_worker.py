@@ -113,6 +113,8 @@ class RayWorker:
         self._outbox: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
         """Kinds and frames for the actor. Whatever is in the way of them, nobody else is to wait with them."""
         self._sock: socket.socket | None = None
+        self._life: threading.Thread | None = None
+        """The thread that waits in Ray for the end of the actor."""
         self._reasons: SimpleQueue[WorkerDiedError] = SimpleQueue()
         """How the actor ended, as Ray says."""
 
@@ -120,7 +122,7 @@ class RayWorker:
         """Tell the worker what to import. Files go along, for machines that do not have them."""
         found = [(name, file, Path(file).read_text("utf-8", "replace") if file else None) for name, file in modules]
         path = [os.path.abspath(entry) for entry in sys.path]
-        _in_thread("callgate-ray", lambda: self._live(found, path, memory_bytes))
+        self._life = _in_thread("callgate-ray", lambda: self._live(found, path, memory_bytes))
 
     def _live(self, modules: Sequence[tuple[str, str | None, str | None]], path: list[str], memory: int | None) -> None:
         """Begin, and look after the worker until its end."""
@@ -274,6 +276,8 @@ class RayWorker:
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
         self._news.set()
+        if self._life is not None and self._life is not threading.current_thread():
+            self._life.join(2 * END_S)  # A program that ends while a thread of it waits in Ray may crash.
 
     def _end_actor(self, grace_s: float) -> None:
         # The actor does it best, since it knows all that the worker started; but it may be gone, or out of reach.
