@@ -39,7 +39,7 @@ def copy(tmp_path: Path) -> Path:
 def put(file: Path, *, after: str, text: str) -> None:
     """Puts a text behind another one, which must be there once: a place that a recipe names."""
     there = file.read_text("utf-8")
-    assert there.count(after) == 1, f"{file.name} has {after!r} {there.count(after)} times; mend the recipe, and this test"
+    assert there.count(after) == 1, f"{file.name} has {after!r} {there.count(after)} times: correct recipe and test"
     file.write_text(there.replace(after, after + text), "utf-8")
 
 
@@ -48,9 +48,9 @@ def add_a_format(copy: Path) -> list[str]:
     package = copy / "src/callgate"
     shutil.copy(ADDED / "cohere.py", package / "definitions/cohere.py")
     formats = package / "definitions/formats.py"
-    put(formats, after="import amazon_q, anthropic, bedrock, ", text="cohere, ")
-    put(formats, after="amazon_q, bedrock, gemini, snakepit, ", text="cohere, ")
-    put(package / "cli/convert.py", after='"bedrock", ', text='"cohere", ')
+    put(formats, after="    bedrock,\n", text="    cohere,\n")
+    put(formats, after="amazon_q, bedrock, gemini, interactions, snakepit, ", text="cohere, ")
+    put(package / "cli/convert.py", after='    "bedrock",\n', text='    "cohere",\n')
     case = copy / "tests/definitions/cases/cohere/tool"
     case.mkdir(parents=True)
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -19,7 +19,17 @@ from callgate.types import Loss
 
 __all__ = ["FORMAT_NAMES", "convert", "echo_json", "in_words_of_the_command", "loss_lines"]
 
-FORMAT_NAMES = ("amazon_q", "anthropic", "bedrock", "gemini", "interactions", "json_schema", "mcp", "openai", "snakepit")
+FORMAT_NAMES = (
+    "amazon_q",
+    "anthropic",
+    "bedrock",
+    "gemini",
+    "interactions",
+    "json_schema",
+    "mcp",
+    "openai",
+    "snakepit",
+)
 """The formats that a file can be of. Here once more, so that help needs no import; a test compares."""
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callgate.definitions import amazon_q, anthropic, bedrock, gemini, interactions, json_schema, mcp, openai, snakepit
+from callgate.definitions import (
+    amazon_q,
+    anthropic,
+    bedrock,
+    gemini,
+    interactions,
+    json_schema,
+    mcp,
+    openai,
+    snakepit,
+)
 from callgate.definitions.format import Format, Kind
 from callgate.definitions.function import FunctionTool, function_tool
 from callgate.definitions.items import Tool

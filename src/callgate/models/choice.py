@@ -194,8 +194,7 @@ def _openai(name: str | None, env: Env, limits: Limits | None) -> Model:
 
 
 def _embedded(name: str | None, env: Env, limits: Limits | None) -> Model:
-    from callgate.embedded.weights import MODEL_NAME
-    from callgate.models.embedded import EmbeddedModel
+    from callgate.models.embedded import MODEL_NAME, EmbeddedModel
 
     if importlib.util.find_spec("xllamacpp") is None:
         raise UsageError("the embedded model needs xllamacpp; install it with: pip install 'callgate[local]'")
