@@ -277,8 +277,9 @@ def test_after_a_kill_between_record_and_rename_another_process_undoes_the_last_
 def test_a_change_that_was_put_back_by_hand_is_not_passed_over(files: FileTools, root: Path) -> None:
     for content in ("one", "two"):
         files.call_sync("write_file", {"path": "a.txt", "content": content})
-    time.sleep(0.02)  # clock: later than the change, by the clock of the file system
-    (root / "a.txt").write_text("one")
+    changed_s = files.changes()[0].time_s
+    while (root / "a.txt").stat().st_ctime <= changed_s or (root / "a.txt").read_text() != "one":
+        (root / "a.txt").write_text("one")
     with pytest.raises(UsageError, match="as it was before"):
         files.undo()
 
