@@ -400,6 +400,23 @@ def test_everything_can_be_done_with_the_keyboard_alone(person: Any, served: Any
         assert person.page.evaluate(is_seen), person.page.evaluate("document.activeElement.outerHTML")
 
 
+def test_an_exchange_can_be_undone_before_the_page_knows_how_it_ended(person: Any) -> None:
+    held: list[Any] = []
+    person.page.route("**/api/v1/sessions/web-*", lambda route: held.append(route), times=1)
+    with person.page.expect_request("**/api/v1/sessions/web-*"):
+        person.ask("hello")
+    person.page.keyboard.press("Escape")
+    person.page.keyboard.press("u")
+    person.page.keyboard.press("u")
+    assert not person.page.locator("#confirm").is_visible()
+    held.pop().abort()
+    expect(person.page.locator("#confirm")).to_be_visible()
+    person.page.click("#confirm >> text=Undo >> nth=-1")
+    expect(person.page.locator("#banner")).to_contain_text("Undone")
+    assert person.page.locator(".turn").count() == 0
+    expect(person.page.locator("#confirm")).to_be_hidden()
+
+
 def test_a_service_with_a_token_asks_for_it_once_a_tab(visitor: Callable[..., Any], served: Any, tmp_path: Any) -> None:
     locked = type(served)(tmp_path, type(served).free_port(), token="open sesame")
     locked.start()

@@ -205,8 +205,8 @@ const stop = deed(async () => {
 
 async function undo() {
   if (talk.isLive || !talk.id || !talk.views.length) return;
-  const { said, exchange } = talk.last;
-  if (!exchange) return;
+  const { said, exchange } = (await talk.settled()) ?? {};
+  if (!exchange || talk.isLive || document.querySelector("dialog[open]")) return;
   const text = [`“${oneLine(said ?? "", 120)}” and everything after it will be removed.`, "Files written by its calls will be restored."];
   if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
   const { files = [], notes = [] } = await api.undo(talk.id, [exchange]);

@@ -233,7 +233,21 @@ export class Talk {
     if (event.type === "run_ended" || event.type === "error") this.isOver(event);
   }
 
-  async isOver(event) {
+  isOver(event) {
+    this.settling = this.settle(event);
+  }
+
+  /** The last exchange as the service knows it: what is done to it needs its id, which comes after the run has ended. */
+  async settled() {
+    await this.settling;
+    const { id } = this;
+    if (this.last?.exchange || this.isLive || !id || !this.last) return this.last;
+    const session = await api.session(id);
+    if (id === this.id && !this.isLive) this.learn(session);
+    return this.last;
+  }
+
+  async settle(event) {
     this.watch = null;
     const wasJoined = this.joined;
     const ticket = this.ticket;
