@@ -6,6 +6,7 @@ changed.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
 from callgate.store import Lease, SessionInfo, Store
 from callgate.store.owner import new_owner
-from callgate.types import FINAL_STATES, Content, JsonObject, Reply, Usage
+from callgate.types import FINAL_STATES, CallRecord, Content, JsonObject, Reply, Usage
 
 __all__ = [
     "DOCUMENT_VERSION",
@@ -168,14 +169,14 @@ async def load(store: Store, session: str) -> SessionState:
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
-    return state_from_facts(session, facts)
+    return await asyncio.to_thread(state_from_facts, session, facts)
 
 
 def state_from_facts(session: str, facts: Iterable[Fact]) -> SessionState:
     """Return the state of a session with these facts."""
-    facts = list(facts)
-    loop = RunMachine(facts)
-    return SessionState(state=state_of(loop), reply=loop.reply(session), exchanges=len(exchanges_of(facts)))
+    replay = replayed(list(facts))
+    reply = replay.machine.reply(session)
+    return SessionState(state=state_of(replay.machine), reply=reply, exchanges=len(replay.exchanges))
 
 
 def state_of(loop: RunMachine) -> State:
@@ -188,13 +189,32 @@ def state_of(loop: RunMachine) -> State:
 
 def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
     """Return the exchanges that were not taken back, oldest first; those that failed are among them."""
-    journal = list(facts)
+    return replayed(facts).exchanges
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A journal that was read to its end."""
+
+    machine: RunMachine
+    """The state in which the facts leave a session."""
+    exchanges: list[Exchange]
+    """Those that were not taken back, oldest first."""
+    settled: list[CallRecord]
+    """Every call that was settled, in that order, also those that were taken back."""
+
+
+def replayed(facts: Sequence[Fact]) -> Replay:
+    """Read the facts of a session; one that cannot be applied is left out."""
+    journal, is_sound = list(facts), True
     while True:
         reader = _ExchangeReader(journal)
         try:
-            return reader.read()
+            exchanges = reader.read()
+            return Replay(reader.machine if is_sound else RunMachine(facts), exchanges, reader.settled)
         except Exception as error:  # A fact of a damaged journal: it is left out, as the machine does.
             journal[reader.position] = words.Unreadable(problem=str(error), body=b"")
+            is_sound = False
 
 
 class _ExchangeReader:
@@ -202,7 +222,10 @@ class _ExchangeReader:
 
     def __init__(self, journal: Sequence[Fact]) -> None:
         self._journal = journal
-        self._loop = RunMachine()
+        self.machine = RunMachine()
+        """The state at the fact that is being read."""
+        self.settled: list[CallRecord] = []
+        """The calls that were settled, also those that were taken back."""
         self._exchanges: list[Exchange] = []
         self._runs = 0
         self._spent = (Usage(), None)
@@ -212,13 +235,13 @@ class _ExchangeReader:
 
     def read(self) -> list[Exchange]:
         """Read the journal to its end."""
-        loop = self._loop
+        loop = self.machine
         returns = {fact.position for fact in self._journal if isinstance(fact, words.Rewound)}
         known_at: dict[int, list[Exchange]] = {}
         for position, fact in enumerate(self._journal):
             self.position = position
             before = len(loop.conversation)
-            loop.apply(fact)
+            self.settled += loop.apply(fact)
             if isinstance(fact, words.Rewound):
                 known = _copied(known_at[fact.position]) if fact.position in known_at else self._exchanges
                 self._exchanges = _up_to(known, fact.exchange, len(loop.conversation))
@@ -229,7 +252,7 @@ class _ExchangeReader:
         return self._exchanges
 
     def _follow(self, fact: Fact, before: int) -> None:
-        loop, exchanges = self._loop, self._exchanges
+        loop, exchanges = self.machine, self._exchanges
         if isinstance(fact, words.RunStarted):
             self._runs += 1
         match fact:
@@ -260,14 +283,14 @@ class _ExchangeReader:
         if isinstance(fact, words.RunStarted):
             exchange.runs.append(f"run-{self._runs}")
             self._spent = (exchange.usage, exchange.cost)
-        run, (usage, cost) = self._loop.run, self._spent
+        run, (usage, cost) = self.machine.run, self._spent
         if exchange.runs and exchange.runs[-1] == f"run-{self._runs}":
             exchange.usage = usage + run.usage
             exchange.cost = cost if run.cost is None else (cost or 0.0) + run.cost
 
     def _note_end(self, exchange: Exchange, fact: Fact) -> None:
         """Note how the run of the last exchange stands: it goes on, or it has ended."""
-        loop, finish = self._loop, self._loop.run.finish
+        loop, finish = self.machine, self.machine.run.finish
         if loop.phase in ("asking", "calling", "checking"):
             exchange.finish_reason = exchange.failure = None
         elif loop.phase == "done" and finish is not None and exchange.finish_reason != finish.reason:
@@ -324,7 +347,7 @@ async def rewind(
     _check_number(exchanges, "exchanges")
     async with leased(store, session) as lease:
         facts = await store.load(session)
-        known = exchanges_of(facts)
+        known = await asyncio.to_thread(exchanges_of, facts)
         if expected is not None:
             exchanges = len(expected)
         if not 0 < exchanges <= len(known):
@@ -370,7 +393,7 @@ async def fork(store: Store, session: str, target: str, *, exchange: int | str |
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
-    known = exchanges_of(facts)
+    known = await asyncio.to_thread(exchanges_of, facts)
     if isinstance(exchange, str):
         places = [number for number, one in enumerate(known, 0 if before else 1) if one.id == exchange]
         if not places:
@@ -394,7 +417,7 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
     """
     facts = [*facts, words.Adopted()]
     try:
-        _ExchangeReader(facts).read()
+        await asyncio.to_thread(_ExchangeReader(facts).read)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
         raise UsageError(f"these facts make no conversation: {why}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,13 @@ import pytest
 from callgate import FileTools, Gate, Policy, ScriptedModel, WorkerPool, tool
 from callgate.cli.file_undo import file_undo
 from callgate.errors import AuthError
+from callgate.machine import facts
+from callgate.machine.machine import RunMachine
 from callgate.mcp import McpServer
+from callgate.sessions import leased
+from callgate.store import MemoryStore
 from callgate.testing import call
+from callgate.types import CallRecord
 from callgate.wire.endpoint_health import health_for
 
 from .conftest import Answer, add
@@ -34,6 +41,41 @@ def test_sessions_are_listed_newest_first_by_pages_and_by_words(serve) -> None:
     assert [row["id"] for row in site.get("/api/v1/sessions?query=GREEN").json["sessions"]] == ["green"]
     for query in ("limit=0", "limit=x", "limit=201", "limit=-1", "limit=%D9%A3", "cursor=x", "cursor=eA=="):
         assert site.get(f"/api/v1/sessions?{query}").error == (422, "invalid_request")
+
+
+def test_a_session_with_a_fact_that_cannot_be_applied_is_shown_without_it(serve) -> None:
+    store = MemoryStore()
+    odd = facts.ModelAnswered(content={"role": "model", "parts": 7}, finish_reason="STOP")  # type: ignore[typeddict-item]
+    site = serve(Gate(ScriptedModel(["ok"], repeat_last=True), store=store))
+    site.chat({"prompt": "Before.", "session": "s"})
+
+    async def damage() -> None:
+        async with leased(store, "s") as lease:
+            await store.append(lease, [odd], position=lease.position)
+
+    asyncio.run(damage())
+    site.chat({"prompt": "After.", "session": "s"})
+    shown = site.get("/api/v1/sessions/s").json
+    assert [one["said"] for one in shown["exchanges"]] == ["Before.", "After."]
+    assert (shown["state"], len(shown["contents"]), shown["calls"]) == ("idle", 4, [])
+
+
+def test_a_long_session_is_read_listed_forked_and_undone_without_the_loop(serve, monkeypatch, tmp_path) -> None:
+    site = serve(Gate(ScriptedModel(["ok"], repeat_last=True), store=str(tmp_path / "s.db")))
+    site.chat({"prompt": "x" * 1_000_000, "session": "s"})
+    threads: set[threading.Thread] = set()
+    apply = RunMachine.apply
+
+    def noted(machine: RunMachine, fact: facts.Fact) -> list[CallRecord]:
+        threads.add(threading.current_thread())
+        return apply(machine, fact)
+
+    monkeypatch.setattr(RunMachine, "apply", noted)
+    answers = [site.get(f"/api/v1/sessions{rest}") for rest in ("/s", "/s/trace", "")]
+    answers += [site.request("POST", f"/api/v1/sessions/s/{deed}") for deed in ("fork", "undo")]
+    assert [answer.status for answer in answers] == [200, 200, 200, 201, 200]
+    assert threads
+    assert not [thread for thread in threads if thread.name == "service"]
 
 
 def test_a_session_shows_its_history_its_calls_and_what_it_used(serve) -> None:

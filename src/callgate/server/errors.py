@@ -126,7 +126,12 @@ class _JsonResponse(Response):
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON; `headers` are others than its length and type."""
-    return _JsonResponse(strict_json.dump(value), status, headers or {})
+    return encoded_response(strict_json.dump(value), status, headers)
+
+
+def encoded_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """What was encoded as JSON already; `headers` are others than its length and type."""
+    return _JsonResponse(body, status, headers or {})
 
 
 # In the words of other APIs, for their clients ----------------------------------------------------------------------------

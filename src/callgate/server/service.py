@@ -542,7 +542,7 @@ class Service:
                 facts = await read_facts(self.store, info.id)
                 if len(facts) < info.facts:  # A replica lags.
                     facts = await self.store.load(info.id)
-                found = state_from_facts(info.id, facts)
+                found = await asyncio.to_thread(state_from_facts, info.id, facts)
             except NewerSessionError:  # It is listed all the same; a process of that version knows more.
                 return Summary(info.facts, "interrupted", 0, ())
             held = Summary(info.facts, found.state, found.exchanges, tuple(found.reply.approvals))

@@ -8,21 +8,21 @@ import binascii
 import hashlib
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import sessions as whole
+from callgate import strict_json
 from callgate.content.metadata import metadata_of
 from callgate.content.read import text_of
 from callgate.errors import SessionBusyError
 from callgate.events import plain
 from callgate.machine.facts import Fact, ModelAnswered
-from callgate.machine.machine import RunMachine
 from callgate.server.body import int_of, read_json
-from callgate.server.errors import HttpError, code_of, json_response
+from callgate.server.errors import HttpError, code_of, encoded_response, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
 from callgate.server.runs import Run
@@ -32,7 +32,7 @@ from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
 from callgate.store.listing import session_info, session_page
 from callgate.store.protocol import TITLE_CHARS_MAX
-from callgate.types import CallRecord, Content, JsonObject
+from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -187,27 +187,52 @@ async def shown(service: Service, request: Request) -> Response:
     if info and request.headers.get("if-none-match") == etag["ETag"]:
         return Response(status_code=304, headers=etag)
     facts = await service.facts(session)
-    # A session can be long: it is replayed where other clients do not wait for it.
-    loop, calls = await asyncio.to_thread(_replayed, facts)
-    standing = await asyncio.to_thread(whole.state_from_facts, session, facts)
-    exchanges = await asyncio.to_thread(whole.exchanges_of, facts)
-    return json_response({
+    # A session can be long: it is replayed and encoded where other clients do not wait for it.
+    replay = await asyncio.to_thread(whole.replayed, facts)
+    reply = replay.machine.reply(session)
+    fixed: JsonObject = {
         "id": session,
         "title": info.title if info else "",
         "created": info.created_s if info else None,
         "updated": info.updated_s if info else None,
-        "state": "running" if run or (info and info.owner) else standing.state,
-        "contents": standing.reply.contents,
-        "exchanges": [_exchange_json(exchange) for exchange in exchanges],
-        "exchange_count": standing.exchanges,
+        "state": "running" if run or (info and info.owner) else whole.state_of(replay.machine),
+        "approvals": [await approval_json(service, session, record) for record in reply.approvals],
+        "run": run.id if run else None,
+    }
+    body = await asyncio.to_thread(lambda: _in_pieces(fixed | _replay_json(facts, replay, reply.contents)))
+    return encoded_response(body, headers=etag)
+
+
+def _in_pieces(value: JsonObject) -> bytes:
+    """A value as JSON, encoded piece by piece: one piece at a time keeps other threads waiting."""
+    pieces: list[bytes] = []
+    for key, item in value.items():
+        pieces += (b"," if pieces else b"{", strict_json.dump(key), b":")
+        if not isinstance(item, list):
+            pieces.append(strict_json.dump(item))
+            continue
+        start = b"["
+        for each in cast("list[Any]", item):
+            pieces += (start, strict_json.dump(each))
+            start = b","
+        pieces.append(b"]" if item else b"[]")
+    return b"".join([*pieces, b"}"])
+
+
+def _replay_json(facts: list[Fact], replay: whole.Replay, contents: list[Content]) -> JsonObject:
+    loop = replay.machine
+    over = {record.call.id for record in replay.settled}
+    calls = replay.settled + [record for record in loop.open_calls if record.call.id not in over]
+    return {
+        "contents": contents,
+        "exchanges": [_exchange_json(exchange) for exchange in replay.exchanges],
+        "exchange_count": len(replay.exchanges),
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
-        "answer_metadata": _answer_metadata(facts, standing.reply.contents),
-        "approvals": [await approval_json(service, session, record) for record in standing.reply.approvals],
+        "answer_metadata": _answer_metadata(facts, contents),
         "rules": plain(list(loop.always.values())),
-        "run": run.id if run else None,
-    }, headers=etag)  # fmt: skip
+    }
 
 
 def _exchange_json(exchange: whole.Exchange) -> JsonObject:
@@ -227,14 +252,6 @@ def _exchange_json(exchange: whole.Exchange) -> JsonObject:
     }
 
 
-def _replayed(facts: list[Fact]) -> tuple[RunMachine, list[CallRecord]]:
-    """The machine as the facts left it, and every call there ever was."""
-    loop = RunMachine()
-    settled = [record for fact in facts for record in loop.apply(fact)]
-    over = {record.call.id for record in settled}
-    return loop, settled + [record for record in loop.open_calls if record.call.id not in over]
-
-
 def _answer_metadata(facts: list[Fact], contents: list[Content]) -> list[JsonObject]:
     """The metadata of the answers in a history: for each the index of its content in `contents`, and the metadata."""
     known = [fact for fact in facts if isinstance(fact, ModelAnswered) and fact.metadata]
@@ -251,7 +268,8 @@ def _answer_metadata(facts: list[Fact], contents: list[Content]) -> list[JsonObj
 
 async def traced(service: Service, request: Request) -> Response:
     """Durations of the runs of a session and of their steps."""
-    return json_response({"spans": trace_json(await service.facts(request.path_params["id"]))})
+    facts = await service.facts(request.path_params["id"])
+    return await asyncio.to_thread(lambda: json_response({"spans": trace_json(facts)}))
 
 
 async def events(service: Service, request: Request) -> Response:

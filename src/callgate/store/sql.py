@@ -6,9 +6,10 @@ the title of a session and the calls that were answered.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ RELEASE_S = 2.0
 """How long the release of a session is waited for."""
 REPLICA_S = 2.0
 """How long a replica is waited for before the database itself is asked."""
+OFF_LOOP_BYTES = 256 * 1024
+"""Longer journals are decoded in a thread, so that other sessions do not wait."""
 CLEAN_S = 600.0
 """How often claims that hold no longer are looked for."""
 
@@ -174,7 +177,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         """
         check_id(session)
         rows = await self._database.do(lambda tx: _fact_rows(tx, session, start), reads=True, silence_s=self.patience_s)
-        return self._facts_of(session, rows, start)
+        return await self._facts_of(session, rows, start)
 
     async def read(self, session: str) -> list[Fact]:
         """Load the facts of a session for somebody who only looks at them; those of a replica may lag.
@@ -185,11 +188,13 @@ class SqlStore(SqlAnswers, SqlPrincipals):
             StoreError: the database cannot be used.
         """
         check_id(session)
-        return self._facts_of(session, await self._look(lambda tx: _fact_rows(tx, session, 0)), 0)
+        return await self._facts_of(session, await self._look(lambda tx: _fact_rows(tx, session, 0)), 0)
 
-    def _facts_of(self, session: str, rows: Sequence[tuple[Any, ...]], start: int) -> list[Fact]:
+    async def _facts_of(self, session: str, rows: Sequence[tuple[Any, ...]], start: int) -> list[Fact]:
         try:
-            return list(_facts_of(rows, start))
+            if sum(len(line_of(body)) for _, body in rows) > OFF_LOOP_BYTES:
+                return await asyncio.to_thread(_facts_of, rows, start)
+            return _facts_of(rows, start)
         except codec.NewerSchemaError as error:
             message = f"session {session!r} in {self._dialect.place} cannot be read: {error}"
             raise NewerSessionError(message) from error
@@ -478,10 +483,11 @@ def _checked_count(tx: Transaction, session: str, count: Any) -> int:
     return known + 1
 
 
-def _facts_of(rows: Sequence[tuple[Any, ...]], start: int) -> Iterator[Fact]:
+def _facts_of(rows: Sequence[tuple[Any, ...]], start: int) -> list[Fact]:
     """The facts of rows; one that is missing in between is an `Unreadable`."""
+    facts: list[Fact] = []
     for position, body in rows:
-        for missing in range(start, position):
-            yield Unreadable(problem=f"fact {missing} is missing", body=b"")
-        yield codec.decode_line(line_of(body))
+        facts += [Unreadable(problem=f"fact {missing} is missing", body=b"") for missing in range(start, position)]
+        facts.append(codec.decode_line(line_of(body)))
         start = position + 1
+    return facts
