@@ -130,7 +130,7 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
 
 
 def encoded_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """What was encoded as JSON already; `headers` are others than its length and type."""
+    """A value that was encoded as JSON already; `headers` are others than its length and type."""
     return _JsonResponse(body, status, headers or {})
 
 
