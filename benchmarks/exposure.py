@@ -292,7 +292,6 @@ def many_sessions(model: Server, store: str | None) -> Iterator[tuple[str, float
             with serving(model, Path(folder), "--store", url) as port:
                 costs[count] = {
                     "listing": median_s(lambda: ask(port, "GET", "/api/v1/sessions")),
-                    "searching": median_s(lambda: ask(port, "GET", "/api/v1/sessions?query=nothing%20has%20this")),
                     "reading one": median_s(lambda: ask(port, "GET", "/api/v1/sessions/filled-7")),
                     "a chat in a new session": median_s(lambda: chat_s(port)),
                     "a chat in an old session": median_s(lambda: chat_s(port, session="filled-25"), 10),
