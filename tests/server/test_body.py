@@ -81,6 +81,7 @@ def test_a_large_body_is_converted_in_a_thread_of_its_own(site: Site, monkeypatc
         ("/api/v1/chat", {"prompt": "a", "session": "s" * 1_000_000}, b"session"),
         ("/api/v1/chat", {"prompt": [*["a"] * 500, 5]}, b"later items"),
         ("/api/v1/ui/chat", {"messages": [*[{"role": "user", "parts": []}] * 500, 5]}, b"later items"),
+        ("/api/v1/ui/chat", {"messages": [*[{"id": "m", "role": "user", "parts": []}] * 500, 5]}, b"later items"),
         ("/api/v1/chat", {"session": "s", "answers": {str(number): "yes" for number in range(30_000)}}, b"too long"),
     ],
 )
@@ -89,6 +90,22 @@ def test_a_long_body_that_does_not_fit_is_described_by_its_beginning(site: Site,
     answer = site.post(path, body)
     assert (answer.status, said in answer.body, len(answer.body) < 2_000) == (422, True, True)
     assert site.on_loop(time.thread_time) - begun_s < 0.25  # Processor time of the loop.
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "status"),
+    [
+        ("/v1/chat/completions", {"role": "user", "content": "a"}, 400),
+        ("/v1/messages", {"role": "user", "content": "a"}, 400),
+        ("/api/v1/ui/chat", {"id": "m", "role": "user", "parts": [{"type": "text", "text": "a"}]}, 422),
+    ],
+)
+def test_a_conversation_with_too_many_messages_is_refused_with_their_number(
+    site: Site, path: str, message: Any, status: int
+) -> None:
+    answer = site.post(path, {"id": "s", "model": "callgate", "max_tokens": 9, "messages": [message] * 2_001})
+    said = b"messages: at most 2000 items are taken, and these are 2001"
+    assert (answer.status, said in answer.body) == (status, True), answer.body
 
 
 def test_a_message_of_an_mcp_client_with_too_many_values_is_refused_before_it_is_parsed(site: Site) -> None:

@@ -25,6 +25,7 @@ SIZE = "callgate.body_bytes"
 """In a scope: the size of the body."""
 SHOWN_CHARS = 300
 DESCRIBED_VALUES = 200
+DESCRIBED_FIELDS = 30
 DESCRIBED_CHARS = 20_000
 """The part of a body that is looked at to say why it does not fit; texts with a limit of their own have a lower one."""
 SENTENCE = "x-otherwise"
@@ -75,6 +76,10 @@ def _misfit(value: Any, schema: JsonObject) -> str:
 
     Describing an error takes much longer than finding that there is one, so only the beginning of a long value is looked at.
     """
+    for name, wanted in schema.get("properties", {}).items() if isinstance(value, dict) else ():
+        items, most = cast("JsonObject", value).get(name), wanted.get("maxItems")
+        if isinstance(items, list) and most is not None and len(cast("list[Any]", items)) > most:
+            return f"{name}: at most {most} items are taken, and these are {len(cast('list[Any]', items))}"
     error = next(iter(_validator(schema).iter_errors(_Beginning().of(value))), None)
     if error is None:
         return "the body: a list or an object in it is too long, or one of its later items does not fit"
@@ -94,8 +99,10 @@ class _Beginning:
         if isinstance(value, str):
             return value[:DESCRIBED_CHARS]
         if isinstance(value, dict):
+            # A short object is copied whole: one with half of its fields would be described as one that misses the others.
             fields = cast("JsonObject", value)
-            return {key[:DESCRIBED_CHARS]: self.of(item) for key, item in fields.items() if self._left > 0}
+            is_short = len(fields) <= DESCRIBED_FIELDS
+            return {key[:DESCRIBED_CHARS]: self.of(item) for key, item in fields.items() if is_short or self._left > 0}
         if isinstance(value, list):
             return [self.of(item) for item in cast("list[Any]", value) if self._left > 0]
         return value
