@@ -65,13 +65,16 @@ SCALARS = st.one_of(
             "enum": st.lists(st.sampled_from(["a", "b", "", "a", 1, None]), min_size=1, max_size=3),
             "const": DEFAULTS,
             "format": st.sampled_from(["date-time", "email", "int32"]),
-            "minimum": NUMBERS, "maximum": NUMBERS, "exclusiveMinimum": NUMBERS,
+            "minimum": NUMBERS, "maximum": NUMBERS, "exclusiveMinimum": NUMBERS, "exclusiveMaximum": NUMBERS,
             "minLength": COUNTS, "maxLength": COUNTS, "pattern": st.sampled_from(["^a", "a$"]), "x-odd": DEFAULTS,
         },
     ),
     st.sampled_from([
         True, False, {}, {"type": "null"}, {"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A", "description": "Of this place."},
         {"$ref": "#/$defs/B"}, {"$ref": "#/$defs/B", "description": "Of that place."}, {"$ref": "#/nowhere"},
+        {"$ref": "#/$defs/A/items", "description": "Of its items."}, {"$ref": "#/$defs/a~1b", "description": "Escaped."},
+        {"$ref": "#/$defs/a/b", "description": "Not escaped."}, {"$ref": "#/definitions/A", "description": "Of old."},
+        {"const": "a"}, {"const": "a", "description": "Only this."}, {"const": ""}, {"type": "string", "const": "a"},
         {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}, {"type": "string", "description": "Some text."},
     ]),
 )  # fmt: skip
@@ -105,9 +108,14 @@ PLAIN = st.fixed_dictionaries(
         "required": st.lists(NAMES, max_size=2, unique=True),
         "additionalProperties": st.booleans() | NODES,
         "description": TEXTS,
-        "$defs": st.fixed_dictionaries({"A": NODES, "B": NODES}),
+        "$defs": st.fixed_dictionaries({"A": NODES, "B": NODES}, optional={"a/b": NODES}),
+        "definitions": st.fixed_dictionaries({"A": SCALARS}),
         "$schema": st.sampled_from(
-            ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+            [
+                "http://json-schema.org/draft-04/schema#",
+                "http://json-schema.org/draft-07/schema#",
+                "https://json-schema.org/draft/2020-12/schema",
+            ]
         ),
     },
 )

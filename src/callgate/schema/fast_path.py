@@ -8,7 +8,8 @@ and the whole schema takes the slow path.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from callgate.schema.limit_text import in_words, with_words
@@ -17,9 +18,10 @@ from callgate.schema.names import alias_of
 from callgate.schema.refs import Place, escaped
 from callgate.schema.shape import Losses
 from callgate.schema.shared_refs import flatten
+from callgate.schema.soundness import sound_objects
 from callgate.schema.wire_json import COUNT_MAX, UNDOCUMENTED, JsonWriter
 from callgate.schema.wire_message import FORMATS, NOT_A_FIELD, MessageWriter
-from callgate.strict_json import is_whole_text
+from callgate.strict_json import dump, is_whole_text
 from callgate.types import JsonObject
 
 __all__ = ["direct_json", "direct_message"]
@@ -32,17 +34,20 @@ _OF_TYPE: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 _TEXTS = {"type", "description", "title"}
 _NUMBERS = {"minimum", "maximum"}
+_EXCLUSIVE = {"exclusiveMinimum": ("minimum", 1), "exclusiveMaximum": ("maximum", -1)}
 _OBJECT = frozenset({*_TEXTS, "properties", "required", "additionalProperties"})
 _ROOT = _OBJECT | {"$schema", "$defs", "definitions"}
 _ARRAY = frozenset({*_TEXTS, "items", "minItems", "maxItems"})
 _JSON = {
     "string": frozenset({*_TEXTS, "default", "enum", "format"}),
-    "integer": frozenset({*_TEXTS, "default", *_NUMBERS}),
+    "integer": frozenset({*_TEXTS, "default", *_NUMBERS, *_EXCLUSIVE}),
     "number": frozenset({*_TEXTS, "default", *_NUMBERS}),
     "boolean": frozenset({*_TEXTS, "default"}),
 }
 _UNION = frozenset({"anyOf", "description", "title", "default"})
 _REFERENCE = frozenset({"$ref", "description"})
+_CONSTANT = frozenset({"type", "const", "description"})
+_LOCAL = re.compile(r"#/(?:\$defs|definitions)/[A-Za-z0-9_.-]+")
 _NULL = {"type": "null"}
 _LISTED = frozenset({*_TEXTS, "default", "enum"})
 _MESSAGE = {**_JSON, "string": _JSON["string"] | {"minLength", "maxLength"}}
@@ -83,6 +88,8 @@ class _Direct:
         self.losses = losses
         self.writer = writer
         self._inlined: tuple[str, ...] = ()
+        self._definitions: Mapping[str, Any] | None = None
+        """The definitions by the references to them, if they are known to be sound and to refer to nothing."""
         self._write: dict[str, Callable[[JsonObject, str, int], JsonObject | None]] = {
             **dict.fromkeys(_OF_TYPE, self._scalar), "object": self._object, "array": self._array,
         }  # fmt: skip
@@ -114,7 +121,10 @@ class _Direct:
             return None
         try:
             if not _OBJECT.issuperset(whole):
-                _ = self.lowering  # Definitions are judged even where nothing leads to them.
+                # Definitions are judged even where nothing leads to them.
+                self._definitions = _definitions_of(whole)
+                if self._definitions is None:
+                    _ = self.lowering
                 whole = {key: value for key, value in whole.items() if key in _OBJECT}
             node = self._object(whole, "", 0)
         except (_NotPlainError, TooLargeError):
@@ -149,28 +159,47 @@ class _Direct:
             return self._or_null(schema, pointer, depth)
         if "$ref" in schema and _REFERENCE.issuperset(schema):
             return self._referred(schema, pointer, depth)
-        return None
+        return self._constant(schema) if "const" in schema else None
 
     def _referred(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
         """Write a definition with local text inline, because a `$ref` allows no siblings."""
-        source = self.lowering.source
-        if source.draft <= 7 or not _is_text(schema.get("description"), ""):
+        if not _is_text(schema.get("description"), ""):
             return None
-        target = source.target(Place(schema, pointer, source.root.base), "$ref")
+        target = self._target(schema, pointer)
         aim: Any = target.schema if target is not None else None
         kind: Any = cast("JsonObject", aim).get("type") if type(aim) is dict else None
-        if (
-            target is None
-            or type(kind) is not str
-            or kind not in self._write
-            or not self.lowering.may_inline(target, self._inlined)
-        ):
+        if target is None or type(kind) is not str or kind not in self._write:
             return None
         before, self._inlined = self._inlined, (*self._inlined, target.pointer)
         try:
             return self._write[kind]({**aim, "description": schema["description"]}, target.pointer, depth)
         finally:
             self._inlined = before
+
+    def _target(self, schema: JsonObject, pointer: str) -> Place | None:
+        """The definition that a reference leads to, if it may be written in its place."""
+        if self._definitions is not None:
+            reference = schema["$ref"]
+            known = type(reference) is str and reference in self._definitions
+            return Place(self._definitions[reference], reference[1:]) if known else None
+        source = self.lowering.source
+        if source.draft <= 7:
+            return None
+        target = source.target(Place(schema, pointer, source.root.base), "$ref")
+        return target if target is not None and self.lowering.may_inline(target, self._inlined) else None
+
+    def _constant(self, schema: JsonObject) -> JsonObject | None:
+        """Write a text that is the only one allowed."""
+        if self._lowering is not None and self._lowering.source.draft < 6:
+            return None
+        if not _CONSTANT.issuperset(schema) or schema.get("type", "string") != "string" or not _is_text(schema["const"], ""):
+            return None
+        node: JsonObject = {"type": "string", "enum": [schema["const"]]}
+        if "description" in schema:
+            if not _is_text(schema["description"], ""):
+                return None
+            node["description"] = schema["description"]
+        return node
 
     def _or_null(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
         """Write a nullable value, as many languages express an optional one."""
@@ -199,7 +228,7 @@ class _Direct:
     def _scalar(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
         kind = schema["type"]
         if not self.keywords[kind].issuperset(schema):
-            return None
+            return self._constant(schema) if "const" in schema else None
         if len(schema) == 1:
             return {"type": kind}
         if "enum" in schema and not _LISTED.issuperset(schema):
@@ -207,7 +236,11 @@ class _Direct:
         for keyword, value in schema.items():
             if not _PLAIN[keyword](value, kind):
                 return None
-        return self._texts(dict(schema), pointer)
+        node = dict(schema)
+        for keyword in _EXCLUSIVE:
+            if keyword in node and not _make_inclusive(node, keyword):
+                return None
+        return self._texts(node, pointer)
 
     def _texts(self, node: JsonObject, pointer: str) -> JsonObject | None:
         """Copy a schema: the values of its keywords are known to be plain."""
@@ -320,6 +353,27 @@ _NOTHING: JsonObject = {}
 _NO_NAMES: Any = ()
 
 
+def _definitions_of(schema: JsonObject) -> Mapping[str, Any] | None:
+    """The definitions of a schema by the references to them; None if they refer to others, or have to be judged."""
+    if "$schema" in schema:
+        return None
+    given: dict[str, Any] = {word: schema[word] for word in ("$defs", "definitions") if word in schema}
+    if sound_objects(given) is None or b'"$ref"' in dump(given):
+        return None
+    found: dict[str, Any] = {f"#/{word}/{name}": inner for word, named in given.items() for name, inner in named.items()}
+    return {reference: inner for reference, inner in found.items() if _LOCAL.fullmatch(reference)}
+
+
+def _make_inclusive(node: JsonObject, keyword: str) -> bool:
+    """Replace an exclusive bound of an integer by the next one that is allowed itself; False if there is another bound."""
+    value = node.pop(keyword)
+    plain, step = _EXCLUSIVE[keyword]
+    if plain in node or abs(value) >= _EXACT_MAX:
+        return False
+    node[plain] = (math.floor(value) if step > 0 else math.ceil(value)) + step
+    return True
+
+
 def _is_name(name: Any) -> bool:
     return type(name) is str and is_whole_text(name)
 
@@ -360,6 +414,7 @@ def _are_names_of(names: Any, properties: JsonObject) -> bool:
 
 _PLAIN: dict[str, Callable[[Any, str], bool]] = {
     "type": lambda value, kind: True, "description": _is_text, "title": _is_text, "format": _is_text,
-    "default": _is_default, "enum": _are_values, "minimum": _is_bound, "maximum": _is_bound, "minLength": _is_count,
+    "default": _is_default, "enum": _are_values, "minimum": _is_bound, "maximum": _is_bound,
+    "exclusiveMinimum": _is_bound, "exclusiveMaximum": _is_bound, "minLength": _is_count,
     "maxLength": _is_count, "minItems": _is_count, "maxItems": _is_count,
 }  # fmt: skip
