@@ -21,6 +21,7 @@ _LISTED_MAX = 20
 _LISTED_CHARS_MAX = 400
 _DEPTH_MAX = 2
 _PROPERTIES_MAX = 8
+_ENCODER = json.JSONEncoder(ensure_ascii=False)  # `json.dumps` makes one for each value.
 
 
 def with_words(text: str, words: Iterable[str]) -> str:
@@ -32,7 +33,7 @@ def with_words(text: str, words: Iterable[str]) -> str:
 def shown(value: Any) -> str:
     """A JSON value, cut."""
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        text = str(value) if type(value) is int else _ENCODER.encode(value)
     except ValueError:
         text = "…"  # an integer that is too long to be written
     return text if len(text) <= _CHARS_MAX else f"{text[: _CHARS_MAX - 1]}…"
