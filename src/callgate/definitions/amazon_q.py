@@ -120,7 +120,7 @@ def _tool_from(inner: Node, node: Node) -> Tool:
         if schema is not None and [*schema.object] == [key]:
             schema = schema.need(key)
     definition = ToolDefinition(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         description=inner.find_text("description") or "",
         input_schema=transfer.schema_from(schema),
     )
@@ -160,7 +160,7 @@ def calls_from(node: Node) -> list[Call]:
             return [call for item in uses for call in calls_from(item)]
     inner = node.find(*_USE) or node
     call = Call(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         id=inner.find_text(*_ID, "id"),
         at=node.at,
         **transfer.args_from(inner.find("input", "args")),
@@ -221,7 +221,7 @@ def content_block(node: Node) -> Blob | Other:
 
 def image_from(node: Node, at: str) -> Blob | None:
     """Read an image or document: its bytes, or its location in S3; None without either."""
-    named = node.need("format").text.lower()
+    named = node.need_text("format").lower()
     mime_type = transfer.MIME_TYPES.get(named, f"application/{named}")
     place, name = node.need("source"), node.find_text("name")
     source, stored = place.find("bytes", "Bytes"), place.find("s3Location")

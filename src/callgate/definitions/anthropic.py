@@ -68,7 +68,7 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
         reason = f"a tool of type {kind!r} is Anthropic's own; only 'custom' can be converted"
         return [HostedTool(raw=node.object, keyword=kind, reason=reason, at=node.at)]
     definition = ToolDefinition(
-        name=node.need("name").text,
+        name=node.need_text("name"),
         description=node.find_text("description") or "",
         input_schema=transfer.schema_from(node.find("input_schema")),
     )
@@ -98,7 +98,7 @@ def calls_from(node: Node) -> list[Call]:
         return [call for block in _only("tool_use", node) for call in calls_from(block)]
     node.find("type")
     call = Call(
-        name=node.need("name").text, id=node.find_text("id"), at=node.at, **transfer.args_from(node.find("input"))
+        name=node.need_text("name"), id=node.find_text("id"), at=node.at, **transfer.args_from(node.find("input"))
     )  # fmt: skip
     node.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
     return [call]
@@ -152,7 +152,7 @@ def _only(kind: str, entry: Node) -> Iterator[Node]:
         blocks.lose("content", f"only the {kind} blocks are converted")
         return
     for block in [] if blocks is None else blocks.items:
-        named = block.need("type").text
+        named = block.need_text("type")
         if named == kind:
             yield block
         else:
@@ -202,7 +202,7 @@ def history_from(node: Node) -> list[Message]:
 
 
 def _message_from(node: Node) -> Message:
-    role = node.need("role").text
+    role = node.need_text("role")
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(_said(node.need("content")))
@@ -222,16 +222,16 @@ def _said(content: Node | None) -> Iterator[Item]:
 
 
 def _block(node: Node) -> Iterator[Item]:
-    kind = node.need("type").text
+    kind = node.need_text("type")
     if kind == "tool_use":
         yield from calls_from(node)
     elif kind == "tool_result":
         yield from results_from(node)
     elif kind == "text":
-        yield Text(text=node.need("text").text, at=node.at)
+        yield Text(text=node.need_text("text"), at=node.at)
         node.lose_unread(f"{TITLE}: only the text of a block is carried")
     elif kind == "thinking":
-        yield Thought(text=node.need("thinking").text, signature=node.find_text("signature"), at=node.at)
+        yield Thought(text=node.need_text("thinking"), signature=node.find_text("signature"), at=node.at)
         node.lose_unread(f"{TITLE}: only the text and the signature of a thought are carried")
     elif kind in ("image", "document") and (blob := _media(node)) is not None:
         yield blob
@@ -242,12 +242,12 @@ def _block(node: Node) -> Iterator[Item]:
 
 def _media(node: Node) -> Blob | None:
     source = node.need("source")
-    name, kind = node.find_text("title"), source.need("type").text
+    name, kind = node.find_text("title"), source.need_text("type")
     default = "image/*" if node.value["type"] == "image" else "application/pdf"
     mime_type = source.find_text("media_type") or default
     if kind not in ("base64", "url"):
         return None
-    data, uri = (source.need("data").text, None) if kind == "base64" else (None, source.need("url").text)
+    data, uri = (source.need_text("data"), None) if kind == "base64" else (None, source.need_text("url"))
     source.lose_unread(f"{TITLE}: only the content of a block is carried")
     return Blob(mime_type=mime_type, data=data, uri=uri, name=name, at=node.at)
 

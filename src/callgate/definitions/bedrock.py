@@ -95,7 +95,7 @@ def history_from(node: Node) -> list[Message]:
 
 
 def _message_from(node: Node) -> Message:
-    role = node.need("role").text
+    role = node.need_text("role")
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(item for block in node.need("content").items for item in _block(block))
@@ -111,7 +111,7 @@ def _block(node: Node) -> Iterator[Item]:
     elif "toolResult" in node.object:
         yield from results_from(node)
     elif (reasoning := node.find("reasoningContent")) is not None and (said := reasoning.find("reasoningText")) is not None:
-        yield Thought(text=said.need("text").text, signature=said.find_text("signature"), at=node.at)
+        yield Thought(text=said.need_text("text"), signature=said.find_text("signature"), at=node.at)
         for holder in (said, reasoning):
             holder.lose_unread(f"{TITLE}: only the text and the signature of a thought are carried")
     else:

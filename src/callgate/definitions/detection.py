@@ -193,9 +193,12 @@ def _kinds(value: Any, fmt: Format) -> frozenset[Kind]:
 
 def _fitting(value: Any, kind: Kind | None) -> list[tuple[Format, Kind]]:
     """The formats that a value fits, of the first kind that there are any of."""
-    kinds: tuple[Kind, ...] = KINDS if kind is None else (kind,)
-    for wanted in kinds:
-        fitting: list[tuple[Format, Kind]] = [(fmt, wanted) for fmt in FORMATS.values() if wanted in _kinds(value, fmt)]
+    if isinstance(value, dict) and not _is_listing(value, "tool"):  # Nearly all are one tool, and come by the hundred.
+        possible = [(fmt, kinds) for fmt in FORMATS.values() if (kinds := fmt.detect(value))]
+    else:
+        possible = [(fmt, kinds) for fmt in FORMATS.values() if (kinds := _kinds(value, fmt))]
+    for wanted in KINDS if kind is None else (kind,):
+        fitting: list[tuple[Format, Kind]] = [(fmt, wanted) for fmt, kinds in possible if wanted in kinds]
         if fitting:
             return fitting
     return []

@@ -37,6 +37,10 @@ class WriteContext:
         self.losses.append(Loss(pointer=at, keyword=keyword, reason=reason, instead=instead))
 
 
+_READERS: dict[Kind, str] = {
+    "tool": "tools_from", "call": "calls_from", "result": "results_from", "history": "history_from",
+}  # fmt: skip
+
 Names: TypeAlias = Callable[[Sequence[str]], dict[str, str]]
 """Names -> the names that the format allows, each with its original."""
 
@@ -75,9 +79,7 @@ class Format:
 
     def reader(self, kind: Kind) -> Callable[[Node], Sequence[Any]] | None:
         """Return the reader of this kind, if the format has it."""
-        return {
-            "tool": self.tools_from, "call": self.calls_from, "result": self.results_from, "history": self.history_from,
-        }[kind]  # fmt: skip
+        return getattr(self, _READERS[kind])
 
     def writer(self, kind: Kind) -> Callable[[Sequence[Any], WriteContext], Any] | None:
         """Return the writer of this kind, if the format has it."""

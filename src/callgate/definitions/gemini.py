@@ -110,7 +110,7 @@ def _declaration_from(node: Node) -> Tool:
     if output_message is not None:
         returns = json_schema_from(output_message.object)
     definition = ToolDefinition(
-        name=node.need("name").text,
+        name=node.need_text("name"),
         description=node.find_text("description") or "",
         input_schema=transfer.schema_from(schema),
         output_schema=returns,
@@ -175,7 +175,7 @@ def calls_from(node: Node) -> list[Call]:
         return _only(Call, node)
     inner = node.find(*_CALL) or node
     call = Call(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         id=inner.find_text("id"),
         at=node.at,
         signature=_signature(node),
@@ -230,7 +230,7 @@ def results_from(node: Node) -> list[Result]:
     media = [part for item in inner.find_items("parts") for part in _part(item) if isinstance(part, (Text, Blob, Other))]
     result = Result(
         id=inner.find_text("id"),
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         is_error=key == "error" or (key is None and "error" in said and not {"result", "output"} & {*said}),
         parts=(*_said(value, response.at), *media),
         notes=notes,
@@ -368,10 +368,10 @@ def _part(node: Node) -> Iterator[Item]:
     elif (blob := node.find(*_INLINE)) is not None:
         mime_type = blob.find_text("mimeType", "mime_type") or "application/octet-stream"
         name = blob.find_text("displayName", "display_name")
-        yield Blob(mime_type=mime_type, data=blob.need("data").text, name=name, at=node.at)
+        yield Blob(mime_type=mime_type, data=blob.need_text("data"), name=name, at=node.at)
         blob.lose_unread(f"{TITLE}: only the content of a part is carried")
     elif (file := node.find(*_FILE)) is not None:
-        uri = file.need("fileUri", "file_uri").text
+        uri = file.need_text("fileUri", "file_uri")
         mime_type = file.find_text("mimeType", "mime_type") or transfer.mime_type_of(uri, "*/*")
         name = file.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)

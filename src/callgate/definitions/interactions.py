@@ -79,7 +79,7 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
         return [HostedTool(raw=node.object, keyword=str(kind), reason=reason, at=node.at)]
     parameters = node.find("parameters")
     definition = ToolDefinition(
-        name=node.need("name").text,
+        name=node.need_text("name"),
         description=node.find_text("description") or "",
         input_schema=transfer.schema_from(parameters),
     )
@@ -110,7 +110,7 @@ def calls_from(node: Node) -> list[Call]:
         return [call for step in listed.items if step.find_text("type") == "function_call" for call in calls_from(step)]
     node.find("type")
     call = Call(
-        name=node.need("name").text, id=node.find_text("id"), at=node.at, signature=node.find_text("signature"),
+        name=node.need_text("name"), id=node.find_text("id"), at=node.at, signature=node.find_text("signature"),
         **transfer.args_from(node.find("arguments")),
     )  # fmt: skip
     node.lose_unread(f"{TITLE}: only the name, the arguments and the id of a call are carried")
@@ -210,7 +210,7 @@ def _continues(last: Message, message: Message) -> bool:
 
 
 def _message_from(node: Node) -> Message:
-    kind = node.need("type").text
+    kind = node.need_text("type")
     if kind == "function_result":
         return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if kind == "function_call":
@@ -247,9 +247,9 @@ def _said(content: Node | None) -> Iterator[Item]:
 
 
 def _block(node: Node) -> Iterator[Text | Blob | Other]:
-    kind = node.need("type").text
+    kind = node.need_text("type")
     if kind == "text":
-        yield Text(text=node.need("text").text, at=node.at)
+        yield Text(text=node.need_text("text"), at=node.at)
     elif kind in _MEDIA:
         mime_type = node.find_text("mime_type") or f"{kind}/*"
         yield Blob(mime_type=mime_type, data=node.find_text("data"), uri=node.find_text("uri"), at=node.at)

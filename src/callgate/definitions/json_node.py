@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from callgate import strict_json
@@ -63,23 +63,27 @@ class _NotPlainError(Exception):
 
 def _copied(value: Any, depth_left: int) -> Any:
     """A copy of a value that is plain JSON already, as nearly all are; their places need not be known."""
-    kind = cast("type[Any]", type(value))
+    kind = _type(value)
     if kind is dict and depth_left > 0:
         copied: JsonObject = {}
-        for key, item in cast("dict[Any, Any]", value).items():
+        for key, item in value.items():
             if type(key) is not str or not key.isascii():
                 raise _NotPlainError
-            # Most are texts, which need no step of their own.
-            copied[key] = item if type(item) is str and item.isascii() else _copied(item, depth_left - 1)
+            inner = _type(item)
+            # Most are texts and numbers, which need no step of their own.
+            if inner is not str or not item.isascii():
+                copied[key] = item if inner in _ATOMS else _copied(item, depth_left - 1)
+            else:
+                copied[key] = item
         return copied
     if kind is list and depth_left > 0:
-        items = cast("list[Any]", value)
-        return [item if type(item) is str and item.isascii() else _copied(item, depth_left - 1) for item in items]
+        return [item if type(item) is str and item.isascii() else _copied(item, depth_left - 1) for item in value]
     if kind in _ATOMS or (kind is float and math.isfinite(value)) or (kind is str and strict_json.is_whole_text(value)):
         return value
     raise _NotPlainError
 
 
+_type: Callable[[Any], type[Any]] = type
 _ATOMS = frozenset({bool, int, type(None)})
 
 
@@ -145,24 +149,30 @@ class Node:
 
     def find(self, *keys: str) -> Node | None:
         """The first of these fields that is there and not null. All of them count as read."""
-        self.used.update(keys)
-        fields = self.object
-        for key in keys:
-            if fields.get(key) is not None:
-                return self.child(key)
-        return None
+        key = self._found(keys)
+        return None if key is None else self.child(key)
 
     def need(self, *keys: str) -> Node:
         """Like `find`, for a field that must be there."""
         found = self.find(*keys)
         if found is None:
-            raise ShapeError(self.at, f"{' or '.join(map(repr, keys))} is missing")
+            raise self._missing(keys)
         return found
 
     def find_text(self, *keys: str) -> str | None:
         """The text of a field, if it is there."""
-        found = self.find(*keys)
-        return None if found is None else found.text
+        key = self._found(keys)
+        if key is None:
+            return None
+        value = self.value[key]
+        return value if type(value) is str else self.child(key).text
+
+    def need_text(self, *keys: str) -> str:
+        """Like `find_text`, for a field that must be there."""
+        found = self.find_text(*keys)
+        if found is None:
+            raise self._missing(keys)
+        return found
 
     def find_items(self, *keys: str) -> list[Node]:
         """The items of a list, if it is there."""
@@ -182,7 +192,8 @@ class Node:
     @property
     def object(self) -> JsonObject:
         """The value, which must be an object."""
-        return cast("JsonObject", self._of(dict, "an object"))
+        value = self.value
+        return cast("JsonObject", value if type(value) is dict else self._of(dict, "an object"))
 
     @property
     def items(self) -> list[Node]:
@@ -192,8 +203,12 @@ class Node:
     @property
     def unread(self) -> dict[str, Node]:
         """The fields that were not read and are not empty."""
-        fields = self.object.items()
-        return {key: self.child(key) for key, item in fields if key not in self.used and item not in (None, "", [], {})}
+        fields = self.object
+        if self.used.issuperset(fields):
+            return {}
+        return {
+            key: self.child(key) for key, item in fields.items() if key not in self.used and item not in (None, "", [], {})
+        }
 
     def lose(self, keyword: str, reason: str, instead: str = "") -> None:
         """Report that this value is not converted."""
@@ -204,6 +219,17 @@ class Node:
         for key, child in self.unread.items():
             if key not in but:
                 child.lose(key, reason)
+
+    def _found(self, keys: tuple[str, ...]) -> str | None:
+        self.used.update(keys)
+        fields = self.object
+        for key in keys:
+            if fields.get(key) is not None:
+                return key
+        return None
+
+    def _missing(self, keys: tuple[str, ...]) -> ShapeError:
+        return ShapeError(self.at, f"{' or '.join(map(repr, keys))} is missing")
 
     def _of(self, kind: type, expected: str) -> Any:
         if not isinstance(self.value, kind):

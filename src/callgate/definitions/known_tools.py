@@ -59,10 +59,15 @@ def _place_of(found: Sequence[ToolDefinition], obj: Any) -> tuple[str, ...]:
     """
     if len(found) != 1 or found[0].output_schema is not None or type(obj) is not dict:
         return ()
-    fields = cast("dict[str, Any]", obj)
-    inner = [(key, name) for key, value in fields.items() if type(value) is dict for name in cast("dict[str, Any]", value)]
-    places: list[tuple[str, ...]] = [*((key,) for key in fields), *inner]
-    return next((place for place in places if _value_at(fields, place) == found[0].input_schema), ())
+    fields, schema = cast("dict[str, Any]", obj), found[0].input_schema
+    for key, value in fields.items():
+        if value == schema:
+            return (key,)
+    for key, value in fields.items():
+        for name in cast("dict[str, Any]", value) if type(value) is dict else ():
+            if value[name] == schema:
+                return (key, name)
+    return ()
 
 
 def _value_at(fields: dict[str, Any], place: Sequence[str]) -> Any:

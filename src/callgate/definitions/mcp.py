@@ -62,12 +62,12 @@ def tools_from(node: Node) -> list[Tool]:
     hints = node.find("annotations")
     flags = {field: hints.find(hint) for hint, field in _HINTS.items()} if hints is not None else {}
     said = {field: flag.flag for field, flag in flags.items() if flag is not None}
-    title, places = node.find_text("title"), dict(_PLACES)
+    title, places = node.find_text("title"), _PLACES
     if hints is not None and title is None and (title := hints.find_text("title")) is not None:
-        places["title"] = "/annotations/title"
+        places = {**_PLACES, "title": "/annotations/title"}
     output = node.find("outputSchema")
     definition = ToolDefinition(
-        name=node.need("name").text,
+        name=node.need_text("name"),
         description=node.find_text("description") or "",
         input_schema=transfer.schema_from(node.find("inputSchema")),
         output_schema=None if output is None else output.object,
@@ -117,7 +117,7 @@ def calls_from(node: Node) -> list[Call]:
     inner = node.find("params") or node
     call_id = node.find("id") if inner is not node else None
     call = Call(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         id=None if call_id is None else str(call_id.value),
         at=node.at,
         **transfer.args_from(inner.find("arguments")),
@@ -164,11 +164,11 @@ def _repeats(part: ResultPart, value: Any) -> bool:
 
 
 def _block(node: Node) -> Iterator[ResultPart]:
-    kind = node.need("type").text
+    kind = node.need_text("type")
     if kind == "text":
-        yield Text(text=node.need("text").text, at=node.at)
+        yield Text(text=node.need_text("text"), at=node.at)
     elif kind in ("image", "audio"):
-        yield Blob(mime_type=node.need("mimeType").text, data=node.need("data").text, at=node.at)
+        yield Blob(mime_type=node.need_text("mimeType"), data=node.need_text("data"), at=node.at)
     elif kind == "resource" and (blob := node.need("resource").find("blob")) is not None:
         resource = node.need("resource")
         mime_type = resource.find_text("mimeType") or "application/octet-stream"

@@ -114,7 +114,7 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
     inner = node.find("function") or node
     parameters = inner.find("parameters")
     definition = ToolDefinition(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         description=inner.find_text("description") or "",
         input_schema=transfer.schema_from(parameters),
     )
@@ -132,7 +132,7 @@ def _custom_tool(node: Node) -> Tool:
     """A tool that takes plain text: elsewhere a function with that text as its argument `input`, as in its calls."""
     inner = node.find("custom") or node
     definition = ToolDefinition(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         description=inner.find_text("description") or "",
         input_schema={"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
     )
@@ -189,7 +189,7 @@ def _call(node: Node) -> Call | None:
         node.lose(kind, f"{TITLE}: a call of this type is made at OpenAI, and nowhere else")
         return None
     call = Call(
-        name=inner.need("name").text,
+        name=inner.need_text("name"),
         id=node.find_text("call_id" if "call_id" in node.object else "id"),
         at=node.at,
         **transfer.args_from(inner.find("arguments")),
@@ -207,7 +207,7 @@ def _custom_call(node: Node) -> Call:
     call_id = node.find_text("call_id" if "call_id" in node.object else "id")
     node.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
     return Call(
-        name=inner.need("name").text, args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at
+        name=inner.need_text("name"), args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at
     )  # fmt: skip
 
 
@@ -316,7 +316,7 @@ def _message_from(node: Node) -> Message:
     if kind not in (None, "message"):
         role = "model" if kind == "reasoning" else "user"
         return Message(role=role, items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
-    role = node.need("role").text
+    role = node.need_text("role")
     if role in ("tool", "function"):
         return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if role not in _ROLES:
@@ -326,7 +326,7 @@ def _message_from(node: Node) -> Message:
         items.append(_refused(refusal))
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
     if (legacy := node.find("function_call")) is not None:
-        items.append(Call(name=legacy.need("name").text, at=legacy.at, **transfer.args_from(legacy.find("arguments"))))
+        items.append(Call(name=legacy.need_text("name"), at=legacy.at, **transfer.args_from(legacy.find("arguments"))))
         legacy.lose_unread(f"{TITLE}: only the name and the arguments of a call are carried")
     node.lose_unread(f"{TITLE}: only the role, the content and the calls of a message are carried")
     return Message(role=_SPEAKERS[role], items=tuple(items), at=node.at)
@@ -348,24 +348,24 @@ def _said(content: Node | None) -> Iterator[Item]:
 
 
 def _block(node: Node) -> Iterator[Text | Blob | Other]:
-    kind = node.need("type").text
+    kind = node.need_text("type")
     if kind in ("text", "input_text", "output_text"):
-        yield Text(text=node.need("text").text, at=node.at)
+        yield Text(text=node.need_text("text"), at=node.at)
     elif kind == "refusal":
         yield _refused(node.need("refusal"))
     elif kind in ("image_url", "input_image"):
         place = node.need("image_url")
-        yield transfer.blob_from_url(place.text if isinstance(place.value, str) else place.need("url").text, node.at)
+        yield transfer.blob_from_url(place.text if isinstance(place.value, str) else place.need_text("url"), node.at)
         if isinstance(place.value, dict):
             place.lose_unread(f"{TITLE}: only the image itself is carried")
     elif kind == "input_audio":
         audio = node.need("input_audio")
-        named = audio.need("format").text
-        yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need("data").text, at=node.at)
+        named = audio.need_text("format")
+        yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need_text("data"), at=node.at)
         audio.lose_unread(f"{TITLE}: only the sound itself is carried")
     elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
         node.find("filename")
-        url, name = file.need("file_data").text, file.find_text("filename")
+        url, name = file.need_text("file_data"), file.find_text("filename")
         yield transfer.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
         if file is not node:
             file.lose_unread(f"{TITLE}: only the file itself is carried")

@@ -58,7 +58,7 @@ def tools_from(node: Node) -> list[Tool]:
     properties: JsonObject = {}
     required: list[str] = []
     for parameter in node.find_items("parameters"):
-        name = parameter.need("name").text
+        name = parameter.need_text("name")
         if name in properties:
             raise ShapeError(parameter.at, f"there are two parameters named {name!r}")
         properties[name] = _property(parameter)
@@ -67,7 +67,7 @@ def tools_from(node: Node) -> list[Tool]:
         parameter.lose_unread(f"{TITLE}: a parameter has no such field")
     schema: JsonObject = {"type": "object", "properties": properties}
     definition = ToolDefinition(
-        name=node.need("name").text,
+        name=node.need_text("name"),
         description=node.find_text("description") or "",
         input_schema=schema | ({"required": required} if required else {}),
         kind="worker",
@@ -216,7 +216,7 @@ def _parameter(name: str, schema: Any, required: bool) -> JsonObject:
 
 def calls_from(node: Node) -> list[Call]:
     """A request to run a tool."""
-    call = Call(name=node.need("tool_name").text, at=node.at, **transfer.args_from(node.find("parameters")))
+    call = Call(name=node.need_text("tool_name"), at=node.at, **transfer.args_from(node.find("parameters")))
     if (binary := node.find("binary_parameters")) is not None and binary.value:
         binary.lose("binary_parameters", f"{TITLE}: bytes next to the parameters are not converted")
     node.lose_unread(f"{TITLE}: only the name and the parameters of a call are carried")
