@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import io
 import json
 import math
 import re
@@ -297,12 +298,23 @@ def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = Fa
         pairs = cast("dict[str, Any]", value).items()
         if len(pairs) <= PIECE_ITEMS:
             named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1, is_finite=is_finite) for key, item in pairs)
-            return b"{" + b",".join(named) + b"}"
-        return b"{" + b",".join(dump(dict(piece), is_finite=is_finite)[1:-1] for piece in _pieces(pairs)) + b"}"
+            return _joined(b"{", named, b"}")
+        return _joined(b"{", (dump(dict(piece), is_finite=is_finite)[1:-1] for piece in _pieces(pairs)), b"}")
     items = cast("list[Any]", value)
     if len(items) <= PIECE_ITEMS:
-        return b"[" + b",".join(dump_pieces(item, levels - 1, is_finite=is_finite) for item in items) + b"]"
-    return b"[" + b",".join(dump(piece, is_finite=is_finite)[1:-1] for piece in _pieces(items)) + b"]"
+        return _joined(b"[", (dump_pieces(item, levels - 1, is_finite=is_finite) for item in items), b"]")
+    return _joined(b"[", (dump(piece, is_finite=is_finite)[1:-1] for piece in _pieces(items)), b"]")
+
+
+def _joined(start: bytes, pieces: Iterable[bytes], end: bytes) -> bytes:
+    """Join pieces with commas. Each is copied once; `start + b",".join(pieces) + end` would copy megabytes three times."""
+    joined = io.BytesIO()
+    joined.write(start)
+    for index, piece in enumerate(pieces):
+        joined.write(b"," if index else b"")
+        joined.write(piece)
+    joined.write(end)
+    return joined.getvalue()
 
 
 def _is_long(value: Any, levels: int) -> bool:

@@ -6,6 +6,8 @@ import decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.content.json_safe import NODES_MAX, json_safe
@@ -68,3 +70,57 @@ def test_more_rows_than_a_result_may_hold_are_cut() -> None:
     found = json_safe([{"id": n, "more": None} for n in range(NODES_MAX // 2)])
     assert len(found.value) < NODES_MAX // 2 + 2
     assert any("more than" in note for note in found.notes)
+
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just(Name("n")), st.just(decimal.Decimal("1.5"))
+)
+plain = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abcdef") | st.text(), inner, max_size=4),
+)
+any_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.tuples(inner) | st.dictionaries(scalars, inner, max_size=4)
+)
+
+
+@given(st.lists(plain | any_values, min_size=1, max_size=6), st.integers(20, 60))
+def test_many_items_are_written_as_each_of_them_is_by_itself(few: list[Any], count: int) -> None:
+    items = [few[n % len(few)] for n in range(count)]
+    found = json_safe(items).value
+    alone = [json_safe(item).value for item in items]
+    assert strict_json.is_sound(found)
+    assert [*map(strict_json.dump, found)] == [*map(strict_json.dump, alone)]
+    assert found == alone
+    assert _holders(found).isdisjoint(_holders(items)), "nothing is shared with what the tool returned"
+
+
+def _holders(value: Any) -> set[int]:
+    """The ids of all lists and objects in a value."""
+    if not isinstance(value, (list, dict)):
+        return set()
+    return {id(value)}.union(*map(_holders, value.values() if isinstance(value, dict) else value))
+
+
+@pytest.mark.parametrize("levels", [97, 98, 99, 100, 101])
+@pytest.mark.parametrize("is_object", [True, False])
+def test_many_items_may_be_as_deep_as_one(levels: int, is_object: bool) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = {"a": deep} if is_object else [deep]
+    assert json_safe([deep] * 30).value == json_safe([deep] * 2).value[:1] * 30
+
+
+def test_many_items_may_hold_as_many_values_as_few() -> None:
+    row = {"values": [0] * (NODES_MAX // 50 - 4)}
+    assert json_safe([row] * 49).value == [row] * 49
+    found = json_safe([row] * 60)
+    assert found.value[:49] == [row] * 49
+    assert any("more than" in note for note in found.notes)
+
+
+def test_many_items_that_hold_themselves_are_cut() -> None:
+    items: list[Any] = [*range(30)]
+    items += [items, {"again": items}]
+    found = json_safe(items)
+    assert found.value == [*range(30), {"cut": "refers to itself"}, {"again": {"cut": "refers to itself"}}]

@@ -42,6 +42,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import inline_part
+from callgate.content.plain_copy import EXACT_INT_MAX, PIECE_VALUES, NotPlainError, PlainCopy
 from callgate.types import JsonObject, Media, Part
 
 __all__ = ["NODES_MAX", "Encoded", "is_small", "json_safe"]
@@ -49,7 +50,6 @@ __all__ = ["NODES_MAX", "Encoded", "is_small", "json_safe"]
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
 NOTE_CHARS_MAX = 500
-_EXACT_INT_MAX = 2**53
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class Encoder:
         self.notes: dict[str, None] = {}
         self.nodes = 0
         self.path: set[int] = set()
+        self.is_plain = True
+        """False once something was not plain JSON."""
 
     def encode(self, value: Any, depth: int) -> Any:
         kind = cast("type[Any]", type(value))
@@ -111,7 +113,7 @@ class Encoder:
         if value is None or kind is bool:
             return value
         if kind is int:
-            return value if -_EXACT_INT_MAX <= value <= _EXACT_INT_MAX else self.big_int(value)
+            return value if -EXACT_INT_MAX <= value <= EXACT_INT_MAX else self.big_int(value)
         if kind is float:
             return value if math.isfinite(value) else self.not_finite(value)
         self.nodes += 1
@@ -165,23 +167,22 @@ class Encoder:
         room = max(NODES_MAX - self.nodes, 0)
         items = list(itertools.islice(values, room + 1))
         self.nodes += len(items)
-        if len(items) > _PIECE_ROWS and (copied := self.table(items)) is not None:
-            return copied
-        result = [item if _type(item) is str and item.isascii() else self.encode(item, depth) for item in items[:room]]
+        copied = self.plain(items[:room], depth) if len(items) >= _MANY and self.is_plain else []
+        rest = items[len(copied) : room]
+        result = copied + [item if _type(item) is str and item.isascii() else self.encode(item, depth) for item in rest]
         return result if len(items) <= room else [*result, self.marker("cut", _TOO_MANY)]
 
-    def table(self, rows: list[Any]) -> list[Any] | None:
-        """A copy of many objects that hold nothing but plain scalars, as queries return them; None for all others."""
+    def plain(self, items: list[Any], depth: int) -> list[Any]:
+        """A copy of the first items, as many as are plain JSON."""
         copied: list[Any] = []
-        for start in range(0, len(rows), _PIECE_ROWS):
-            piece = _copied_rows(rows[start : start + _PIECE_ROWS])
-            if piece is None:
-                return None
-            copied += piece
-        nodes = self.nodes + len(copied) + sum(map(len, copied))
-        if nodes > NODES_MAX:
-            return None
-        self.nodes = nodes
+        for start in range(0, len(items), PIECE_VALUES):
+            copy = PlainCopy(NODES_MAX - self.nodes)
+            try:
+                copied += copy.values(items[start : start + PIECE_VALUES], self.depth_max - depth)
+            except NotPlainError:
+                self.is_plain = False  # The rest is likely to be alike, and would be looked at twice.
+                break
+            self.nodes += copy.nodes
         return copied
 
     def mapping(self, value: dict[Any, Any], depth: int) -> JsonObject:
@@ -198,7 +199,7 @@ class Encoder:
             if has_other_names and name in result:
                 self.note(f"Two keys are both written as {name[:100]!r}; the later one is shown.")
             kind = _type(item)
-            if (kind is str and item.isascii()) or (kind is int and -_EXACT_INT_MAX <= item <= _EXACT_INT_MAX):
+            if (kind is str and item.isascii()) or (kind is int and -EXACT_INT_MAX <= item <= EXACT_INT_MAX):
                 result[name] = item
             else:
                 result[name] = self.encode(item, depth)
@@ -239,37 +240,10 @@ class Encoder:
             self.notes[text[:NOTE_CHARS_MAX]] = None
 
 
-_PIECE_ROWS = 1_000
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_MANY = 20
+"""So many items are quicker copied together than one by one."""
 _type: Callable[[Any], Any] = type
 """`type`, without narrowing by the type checker."""
-
-
-def _copied_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Copies of objects that hold nothing but plain scalars; None if anything else is among them.
-
-    All values of a kind are looked at together, which takes less than half of a step for each of them.
-    """
-    if {*map(_type, rows)} != {dict} or not all(map(_is_plain_name, {*itertools.chain.from_iterable(rows)})):
-        return None
-    values = [value for row in rows for value in row.values()]
-    kinds = {*map(_type, values)}
-    if not kinds <= _PLAIN:
-        return None
-    whole: list[int] = [value for value in values if _type(value) is int] if int in kinds else [0]
-    if min(whole) < -_EXACT_INT_MAX or max(whole) > _EXACT_INT_MAX:
-        return None
-    if float in kinds and not all(math.isfinite(value) for value in values if _type(value) is float):
-        return None
-    if str in kinds and not strict_json.is_whole_text("".join([value for value in values if _type(value) is str])):
-        return None
-    return [row.copy() for row in rows]
-
-
-def _is_plain_name(key: Any) -> bool:
-    return _type(key) is str and strict_json.is_whole_text(key)
-
-
 _TOO_MANY = f"more than {NODES_MAX} values"
 
 
