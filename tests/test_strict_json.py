@@ -323,3 +323,30 @@ def test_separators_are_counted_outside_of_strings_wherever_the_text_is_cut(monk
         count = _separators(text)
         assert strict_json.has_more_separators(text, count - 1), text
         assert not strict_json.has_more_separators(text, count), text
+
+
+def _has_twice(text: str) -> bool:
+    found: list[bool] = []
+    json.loads(text, object_pairs_hook=lambda pairs: found.append(len(pairs) != len(dict(pairs))) or dict(pairs))
+    return any(found)
+
+
+KEYS = st.sampled_from(["a", "b", ":", '"', "\\", "{", "a\u00e9"])
+WRITTEN = st.recursive(
+    st.sampled_from(["1", "null", "true"]) | KEYS.map(json.dumps),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.lists(st.tuples(KEYS, inner), max_size=4).map(
+            lambda pairs: "{" + ",".join(f"{json.dumps(key)} :{value}" for key, value in pairs) + "}"
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(WRITTEN, st.integers(1, 9))
+def test_a_key_that_an_object_has_twice_is_found_and_nothing_else(text: str, piece: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "_PIECE_BYTES", piece)
+        data = text.encode()
+        assert strict_json.has_duplicate_keys(data, strict_json.parse(data)) == _has_twice(text)

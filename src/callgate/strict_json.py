@@ -32,6 +32,7 @@ __all__ = [
     "dump",
     "dump_pieces",
     "first_bad",
+    "has_duplicate_keys",
     "has_more_separators",
     "is_exact",
     "is_sound",
@@ -102,18 +103,41 @@ def has_more_separators(text: bytes, count_max: int) -> bool:
     """
     if text.count(b",") + text.count(b":") <= count_max:
         return False
-    count, start, is_in_string = 0, 0, False
+    count = 0
+    for parts in _outside_strings(text):
+        count += sum(part.count(b",") + part.count(b":") for part in parts)
+        if count > count_max:
+            return True
+    return False
+
+
+def _outside_strings(text: bytes) -> Iterator[list[bytes]]:
+    """The pieces of a JSON text that are in no string; no step takes long."""
+    start, is_in_string = 0, False
     while start < len(text):
         end = min(start + _PIECE_BYTES, len(text))
         while end < len(text) and text[end - 1] == 0x5C:  # What a backslash escapes belongs to the same piece.
             end += 1
-        outside = text[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        count += sum(part.count(b",") + part.count(b":") for part in outside[is_in_string::2])
-        if count > count_max:
-            return True
-        is_in_string ^= len(outside) % 2 == 0
+        parts = text[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield parts[is_in_string::2]
+        is_in_string ^= len(parts) % 2 == 0
         start = end
-    return False
+
+
+def has_duplicate_keys(text: bytes, value: Any) -> bool:
+    """True if an object in a JSON text has a key twice; `value` is what was parsed from it, where the last one counts.
+
+    There are as many colons between keys and values as keys, unless some of these were lost.
+    """
+    keys, left = 0, [value]
+    while left:
+        item: Any = left.pop()
+        if isinstance(item, dict):
+            keys += len(cast("dict[str, Any]", item))
+            left += cast("dict[str, Any]", item).values()
+        elif isinstance(item, list):
+            left += cast("list[Any]", item)
+    return text.count(b":") != keys and sum(part.count(b":") for parts in _outside_strings(text) for part in parts) != keys
 
 
 def parse_own(text: bytes) -> Any:

@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -37,7 +38,17 @@ SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 COUNT = 2_000 if SCALE == 1 else 100_000
 BLOCKS = 1 if SCALE == 1 else 20
 """Policies and calls that are decided about; some of them go through each door."""
-THROUGH = {"run": 40, "nested": 100, "framework": 40, "MCP": 200, "HTTP": 200}
+SAID = [{"role": "user", "content": "Go."}]
+ENDPOINTS: dict[str, dict[str, Any]] = {
+    "/api/v1/chat": {"prompt": "Go."},
+    "/v1/chat/completions": {"model": "callgate", "messages": SAID},
+    "/v1/messages": {"model": "callgate", "max_tokens": 10, "messages": SAID},
+    "/v1/responses": {"model": "callgate", "input": "Go."},
+    "/v1beta/models/callgate:generateContent": {"contents": [{"role": "user", "parts": [{"text": "Go."}]}]},
+    "/v1beta/interactions": {"model": "callgate", "input": "Go."},
+    "/api/v1/ui/chat": {"id": "a", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go."}]}]},
+}
+THROUGH = {"run": 40, "nested": 100, "framework": 40, "MCP": 200, **dict.fromkeys(ENDPOINTS, 250)}
 """One of how many goes through a door; 100 where nothing is said. In a soak all of them go through all doors."""
 VERDICTS = ("allow", "ask", "deny")
 FOLDERS = ("docs", "src", "2024", "a b", "true")
@@ -253,23 +264,11 @@ async def by_mcp(case: Case) -> bool:
         return not (await client.call_tool(case.tool.definition.name, case.args)).is_error
 
 
-SAID = [{"role": "user", "content": "Go."}]
-ENDPOINTS: dict[str, dict[str, Any]] = {
-    "/api/v1/chat": {"prompt": "Go."},
-    "/v1/chat/completions": {"model": "callgate", "messages": SAID},
-    "/v1/messages": {"model": "callgate", "max_tokens": 10, "messages": SAID},
-    "/v1beta/models/callgate:generateContent": {"contents": [{"role": "user", "parts": [{"text": "Go."}]}]},
-    "/v1beta/interactions": {"model": "callgate", "input": "Go."},
-    "/api/v1/ui/chat": {"id": "a", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go."}]}]},
-}
-
-
-async def by_http(case: Case) -> bool:
-    """Ask one of the endpoints; which one follows from the case."""
+async def by_http(path: str, case: Case) -> bool:
+    """Ask an endpoint."""
     script = [call_with(case.tool.definition.name, case.args), "x"]
     gate = Gate(ScriptedModel(script), TOOLS, policy=case.policy)
     service = Service(gate, options=ServiceOptions())
-    path = sorted(ENDPOINTS)[len(str(case.policy)) % len(ENDPOINTS)]
     RAN.clear()
     async with service, _client(create_app(service)) as client:
         answer = await client.post(path, json=ENDPOINTS[path])
@@ -285,7 +284,8 @@ async def _client(app: Any) -> AsyncGenerator[Any]:
 
 DOORS: dict[str, Door] = {
     "run": by_run, "nested": by_nested, "framework": by_framework, "LangChain": by_langchain, "Agents SDK": by_agents_sdk,
-    "pydantic-ai": by_pydantic_ai, "google-genai": by_google_genai, "MCP": by_mcp, "HTTP": by_http,
+    "pydantic-ai": by_pydantic_ai, "google-genai": by_google_genai, "MCP": by_mcp,
+    **{path: partial(by_http, path) for path in ENDPOINTS},
 }  # fmt: skip
 
 

@@ -110,6 +110,7 @@ def test_what_is_not_there_or_does_not_fit_is_an_error_that_says_so():
         async with client(ToolServer.of([older, greet]), "auto") as it:
             for work, told in (
                 (it.read_resource("notes://nowhere"), "no resource 'notes://nowhere'"),
+                (it.subscribe_resource("notes://nowhere"), "no resource 'notes://nowhere'"),
                 (it.read_resource("notes://soon/x"), "year"),
                 (it.get_prompt("nothing"), "no prompt 'nothing'"),
                 (it.get_prompt("greet", {}), "who"),

@@ -112,3 +112,37 @@ def test_a_message_of_an_mcp_client_with_too_many_values_is_refused_before_it_is
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"k": [1] * VALUES_MAX}}
     answer = site.post("/mcp", body, Accept="application/json, text/event-stream")
     assert (answer.status, b"too many values" in answer.body) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("/api/v1/approvals/s/c", b'{"answer": "no", "answer": "yes"}', "answer"),
+        ("/api/v1/approvals/s/c", b'{"answer": "no", "\\u0061nswer": "yes"}', "answer"),
+        ("/api/v1/approvals/s/c", b'{"answer": "yes", "arguments": {"to": {"a:b": 1, "a:b": 2}}}', "a:b"),
+        ("/api/v1/chat", b'{"prompt": "a: b", "session": "s", "prompt": "c"}', "prompt"),
+        (
+            "/v1/chat/completions",
+            b'{"model": "callgate", "messages": [{"role": "user", "content": "a", "role": "b"}]}',
+            "role",
+        ),
+        ("/v1/messages", b'{"model": "callgate", "model": "x", "messages": []}', "model"),
+        ("/v1beta/models/callgate:generateContent", b'{"contents": [], "contents": []}', "contents"),
+    ],
+)
+def test_a_body_with_a_key_twice_is_refused_whichever_would_count(site: Site, path: str, body: bytes, key: str) -> None:
+    refused = site.post(path, body)
+    assert refused.status == 400
+    assert f"A key stands twice in one object: '{key}'" in refused.body.decode()
+
+
+def test_a_message_of_an_mcp_client_with_a_key_twice_is_refused(site: Site) -> None:
+    answer = b'{"jsonrpc": "2.0", "id": 1, "result": {"action": "decline", "action": "accept"}}'
+    refused = site.post("/mcp", answer, Accept="application/json, text/event-stream")
+    assert refused.error == (400, "invalid_json")
+    assert site.post("/mcp", b'{"jsonrpc": ', Accept="application/json, text/event-stream").status == 400
+
+
+def test_colons_inside_of_texts_and_equal_keys_of_different_objects_are_no_fault(site: Site) -> None:
+    said = b'{"prompt": "a: \\" : {}", "context": {"x": {"k": 1}, "y": [{"k": ":"}, {"k": null}]}}'
+    assert site.post("/api/v1/chat", said).status == 200

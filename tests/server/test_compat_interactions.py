@@ -118,6 +118,8 @@ def test_a_fetched_interaction_says_what_waits_for_an_approval(client: Any) -> N
     STAGE.plays([text("I will."), call("poke", where="here")])
     made = client.interactions.create(model="callgate", input="Poke it.")
     assert "This needs approval" in made.output_text
+    assert "as previous_interaction_id.)" in made.output_text
+    assert "header" not in made.output_text
     assert client.interactions.get(made.id).output_text == made.output_text
 
 

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
+from callgate.mcp import prompt, resource
 from callgate.permission import Rate, RateLimits
 from callgate.server import Service, ServiceOptions
 
 from .conftest import Site, add, poke, serving
+from .test_processes import launch
 
 mcp = pytest.importorskip("mcp", reason="mcp is not installed")
 from mcp.client.session import ClientSession  # noqa: E402 - only where it is installed
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
+
+__all__ = ["launch"]
 
 RATES = RateLimits(tools={"add": Rate(per_s=0.0001, burst=2)}, when_used_up="refuse")
 TOKEN = "a-token-of-some-length"
@@ -97,3 +101,65 @@ def test_an_open_stream_of_a_client_does_not_hold_up_the_end() -> None:
     with connection:
         rest = b"".join(iter(lambda: connection.recv(65536), b""))
     assert rest.endswith(b"0\r\n\r\n"), "it was ended in good order, and not cut off when the service lost patience"
+
+
+@resource("notes://today", mime_type="text/plain")
+def today() -> str:
+    """The notes of today."""
+    return "Nothing yet."
+
+
+@prompt()
+def greet(who: str) -> str:
+    """Greets somebody."""
+    return f"Greet {who}."
+
+
+def test_resources_and_prompts_of_the_service_are_for_mcp_clients_alone() -> None:
+    async def story(session: ClientSession) -> Any:
+        return (
+            [one.name for one in (await session.list_tools()).tools],
+            [str(one.uri) for one in (await session.list_resources()).resources],
+            [one.name for one in (await session.list_prompts()).prompts],
+            (await session.read_resource("notes://today")).contents[0].text,
+        )
+
+    service = Service(Gate(ScriptedModel([]), [add]), options=ServiceOptions(token=TOKEN), offers=[today, greet])
+    with serving(service) as running:
+        assert talk(running, story) == (["add"], ["notes://today"], ["greet"], "Nothing yet.")
+
+
+TOOLS = '''
+from callgate import tool
+from callgate.mcp import prompt, resource
+
+@tool
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+@resource("notes://today")
+def today() -> str:
+    """The notes of today."""
+    return "Nothing yet."
+
+@prompt()
+def greet(who: str) -> str:
+    """Greets somebody."""
+    return f"Greet {who}."
+'''
+
+
+@pytest.mark.slow
+def test_the_command_serves_marked_functions_of_a_file_as_resources_and_prompts(launch, tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    served = launch("-T", "tools.py", "--provider", "demo")
+
+    async def story(session: ClientSession) -> Any:
+        return (
+            [one.name for one in (await session.list_tools()).tools],
+            [str(one.uri) for one in (await session.list_resources()).resources],
+            [one.name for one in (await session.list_prompts()).prompts],
+        )
+
+    assert talk(served, story) == (["add"], ["notes://today"], ["greet"])

@@ -212,6 +212,43 @@ def test_an_approval_with_other_arguments_is_refused_and_the_call_still_waits(cl
     assert ask(client, [no], previous_response_id=first.id).output_text == "Then not."
 
 
+def test_each_answer_to_an_approval_is_a_response_of_its_own_whichever_id_it_names(client: Any) -> None:
+    STAGE.plays(call("poke", where="here"), call("poke", where="there"), "Done.")
+    first = ask(client, "Poke.")
+
+    def approved(asked: Any, previous: str) -> Any:
+        answer = {"type": "mcp_approval_response", "approval_request_id": asked.output[-1].id, "approve": True}
+        return ask(client, [answer], previous_response_id=previous)
+
+    second = approved(first, first.id)
+    assert second.output[-1].type == "mcp_approval_request"
+    third = approved(second, first.id)
+    assert third.output_text == "Done."
+    assert len({first.id, second.id, third.id}) == 3
+
+
+def test_an_answer_that_is_repeated_with_its_key_is_the_same_response(client: Any) -> None:
+    STAGE.plays(call("poke", where="here"), "Done.")
+    first = ask(client, "Poke.")
+    answers = [{"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": True}]
+    made = [
+        ask(client, answers, previous_response_id=first.id, extra_headers={"Idempotency-Key": "poke-once"}) for _ in range(2)
+    ]
+    assert {one.id for one in made} == {made[0].id} != {first.id}
+
+
+def test_a_stream_begins_before_the_model_says_anything(client: Any) -> None:
+    SLOW.go.clear()
+    STAGE.plays(call("slow"), "Done.")
+    with client.responses.create(model="callgate", input="Go.", stream=True) as stream:
+        events = iter(stream)
+        begun = [next(events).type for _ in range(2)]
+        SLOW.go.set()
+        rest = [event.type for event in events]
+    assert begun == ["response.created", "response.in_progress"]
+    assert (rest.count("response.created"), rest[-1]) == (0, "response.completed")
+
+
 def test_a_background_response_is_polled_streamed_and_cancelled(client: Any, site: Site) -> None:
     SLOW.go.clear()
     STAGE.plays(call("slow"), "Done.")
@@ -272,6 +309,17 @@ def test_a_page_of_input_items_has_a_size_that_can_be(client: Any, limit: str) -
     made = ask(client, "Hi.")
     with pytest.raises(openai.BadRequestError, match="limit: use a number from 1 to 100"):
         client.responses.input_items.list(made.id, extra_query={"limit": limit})
+
+
+def test_a_page_of_input_items_is_in_an_order_that_there_is_and_after_an_item_of_the_input(client: Any) -> None:
+    STAGE.plays("Hello.")
+    made = ask(client, "Hi.")
+    with pytest.raises(openai.BadRequestError, match="order: 'zz' is none of asc, desc"):
+        client.responses.input_items.list(made.id, extra_query={"order": "zz"})
+    with pytest.raises(openai.NotFoundError, match="after: there is no item 'msg_9'"):
+        client.responses.input_items.list(made.id, after="msg_9")
+    (item,) = client.responses.input_items.list(made.id)
+    assert list(client.responses.input_items.list(made.id, after=item.id)) == []
 
 
 def test_a_response_that_another_process_works_on_is_in_progress_and_one_it_left_is_failed(

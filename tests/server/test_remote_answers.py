@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +13,10 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, Policy, ScriptedModel, tool
-from callgate.server import Service, ServiceOptions
+from callgate.server import Service, ServiceOptions, remote_answers
 from callgate.testing import call
 
-from .conftest import Answer, Site, serving
+from .conftest import Answer, Site, Slow, serving
 
 Pair = Callable[..., tuple[Site, Site]]
 
@@ -133,3 +135,83 @@ def test_an_edit_that_does_not_fit_leaves_a_paused_call_waiting(pair, ran) -> No
     assert here.chat({"session": "s", "answers": {waiting["call_id"]: wrong}}).error == (422, "invalid_arguments")
     assert here.chat({"session": "s", "answers": {waiting["call_id"]: "yes"}}).status == 200
     assert ran == ["a"]
+
+
+# Cancelling ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def busy(tmp_path: Path, slow: Slow) -> Iterator[tuple[Site, Site]]:
+    """Two services that share their sessions, with a tool that takes its time."""
+    with contextlib.ExitStack() as stack:
+        store, limits = str(tmp_path / "sessions.db"), Limits(session_wait_s=0.2)
+        gates = [Gate(ScriptedModel([call("slow"), "Over."]), [slow.tool], store=store, limits=limits) for _ in range(2)]
+        options = ServiceOptions(stop_s=2.0)
+        first, second = (stack.enter_context(serving(Service(gate, options=options))) for gate in gates)
+        yield first, second
+
+
+def test_a_run_is_cancelled_at_another_process(busy: tuple[Site, Site], slow: Slow) -> None:
+    here, there = busy
+    with here.stream_chat({"prompt": "Go.", "session": "s"}) as events:
+        assert slow.started.wait(60)
+        cancelled = there.post("/api/v1/sessions/s/cancel")
+        assert (cancelled.status, cancelled.json) == (200, {"cancelled": True, "run": None})
+        assert events.until("run_ended")["reply"]["finish_reason"] == "cancelled"
+    assert slow.states == ["cancelled"]
+    assert there.get("/api/v1/sessions/s").json["exchanges"][-1]["finish_reason"] == "cancelled"
+    assert there.post("/api/v1/sessions/s/cancel").json == {"cancelled": False, "run": None}
+
+
+@pytest.mark.parametrize(
+    ("place", "path"), [("/v1/responses", "/v1/responses"), ("/v1beta/interactions", "/v1beta/interactions")]
+)
+def test_an_answer_in_the_background_is_cancelled_at_another_process(
+    busy: tuple[Site, Site], slow: Slow, place: str, path: str
+) -> None:
+    here, there = busy
+    made = here.post(path, {"model": "callgate", "input": "Go.", "background": True}).json
+    assert slow.started.wait(60)
+    followed = there.get(f"{place}/{made['id']}?stream=true")
+    assert (followed.status, followed.json["error"]["code"]) == (409, "session_busy")
+    assert f"process {os.getpid()} on " in followed.json["error"]["message"]
+    assert there.post(f"{place}/{made['id']}/cancel").json["status"] == "cancelled"
+    here.until(lambda: not here.service.live, "the end of the run")
+    assert there.get(f"{place}/{made['id']}").json["status"] == "cancelled"
+
+
+def test_the_events_of_a_run_elsewhere_are_refused_with_the_place_where_they_are(
+    busy: tuple[Site, Site], slow: Slow
+) -> None:
+    here, there = busy
+    with here.stream_chat({"prompt": "Go.", "session": "s"}) as events:
+        assert slow.started.wait(60)
+        refused = there.get("/api/v1/sessions/s/events")
+        assert refused.error == (409, "session_busy")
+        assert f"process {os.getpid()} on " in refused.json["message"]
+        slow.go.set()
+        assert events.until("run_ended")["reply"]["text"] == "Over."
+    here.until(lambda: not here.service.live, "the end of the run")
+    assert there.get("/api/v1/sessions/s/events").error == (410, "run_gone")
+
+
+def test_a_cancellation_that_nobody_hears_is_withdrawn_and_spares_the_next_run(
+    busy: tuple[Site, Site], slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = busy
+    monkeypatch.setattr(remote_answers, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(here.service.remote_answers, "_hear", never)
+    with here.stream_chat({"prompt": "Go.", "session": "s"}) as events:
+        assert slow.started.wait(60)
+        refused = there.post("/api/v1/sessions/s/cancel")
+        assert refused.error == (409, "session_busy")
+        assert "does not hear of the cancellation" in refused.json["message"]
+        slow.go.set()
+        assert events.until("run_ended")["reply"]["finish_reason"] == "STOP"
+    assert there.on_loop(lambda: there.service.remote_answers.is_shared)
+    left = asyncio.run_coroutine_threadsafe(there.service.store.waiting_answers(), there.loop).result(60)
+    assert left == []
+
+
+async def never(*args: Any) -> None:
+    """Hear nothing."""

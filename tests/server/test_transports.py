@@ -95,6 +95,7 @@ def test_a_unix_socket_is_for_its_user_alone_and_a_stale_one_is_replaced(launch,
         if process.stderr is not None:
             process.stderr.close()
     assert code == 0
+    assert not os.path.lexists(place), "the file goes with its server"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import secrets
 import socket
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +215,7 @@ def _serve_many(options: Options, token: str | None) -> int:
     """Serve with several processes."""
     from callgate.cli.serve_workers import run_workers
 
-    with _listener(options) as listener:
+    with _own_listener(options) as listener:
         shown = _shown(options, listener)
         click.echo(f"callgate serves at {shown} with {options.workers} processes; Ctrl-C stops it", err=True)
         if token is not None and token_of(options) is None:
@@ -236,6 +236,22 @@ def _worker_args(argv: list[str]) -> list[str]:
             kept.append(word)
         skip = not skip and word in ("--workers", "--token-file")
     return kept
+
+
+@contextlib.contextmanager
+def _own_listener(options: Options) -> Generator[socket.socket]:
+    """The socket of the service; the file of a unix socket goes with the process that made it."""
+    is_own = LISTEN_VARIABLE not in os.environ
+    with _listener(options) as listener:
+        place = options.unix_socket if is_own else None
+        made = None if place is None else os.lstat(place)
+        try:
+            yield listener
+        finally:
+            # Another server may have come to the place since.
+            with contextlib.suppress(OSError):
+                if place is not None and made is not None and os.path.samestat(os.lstat(place), made):
+                    os.unlink(place)
 
 
 def _listener(options: Options) -> socket.socket:
@@ -284,7 +300,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         ) from error
     env = options.settings.environment(os.environ)
     chosen = choose(options.provider, options.model, env, limits=limits_of(options.settings))
-    gate = _gate(options, chosen, store)
+    gate, offers = _gate(options, chosen, store)
     if options.tls_cert is not None:
         _check_tls(options)
     service_options = ServiceOptions(
@@ -300,10 +316,15 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         keep_anonymous_s=_age(options.settings, "retention.anonymous"),
     )
     service = Service(
-        gate, options=service_options, providers=_providers(chosen, options.provider), undo=file_undo(), forget=forget_files
+        gate,
+        options=service_options,
+        providers=_providers(chosen, options.provider),
+        undo=file_undo(),
+        forget=forget_files,
+        offers=offers,
     )
     is_worker = LISTEN_VARIABLE in os.environ
-    with _listener(options) as listener:
+    with _own_listener(options) as listener:
         if chosen.line:
             click.echo(chosen.line, err=True)
         shown = _shown(options, listener)
@@ -350,10 +371,11 @@ def _endpoints(options: Options) -> tuple[str, ...]:
         raise InputError(str(error)) from error
 
 
-def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
+def _gate(options: Options, chosen: ProviderChoice, store: Store) -> tuple[Gate, list[object]]:
+    """The gate, and the functions for MCP clients alone: resources and prompts."""
     from callgate.cli.build_chat import policy_of
     from callgate.cli.settings import audit_log, limits_of, prices_of
-    from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
+    from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools, split_offers
     from callgate.errors import UsageError
     from callgate.run.gate import Gate
 
@@ -368,7 +390,8 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
         servers = mcp_tools(options.mcp, _say, table=settings["mcp.servers"])
         named = load_tools(options.tool, options.tool_workers) if options.tool else [] if servers else list(chosen.tools())
         files = file_tools(options.root, ()) if options.root is not None else []
-        return Gate(
+        named, offers = split_offers(named)
+        gate = Gate(
             chosen.model,
             [*named, *files, *servers],
             mode=options.mode,
@@ -384,6 +407,7 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
         )
     except (ToolLoadError, UsageError) as error:
         raise InputError(str(error)) from error
+    return gate, offers
 
 
 def _age(settings: Settings, key: str) -> float | None:

@@ -26,7 +26,7 @@ from callgate.types import Limits
 if TYPE_CHECKING:
     from callgate.mcp import Host
 
-__all__ = ["ToolLoadError", "file_tools", "load_tools", "mcp_tools"]
+__all__ = ["ToolLoadError", "file_tools", "load_tools", "mcp_tools", "split_offers"]
 
 _MARK = "__callgate_tool__"  # The attribute that @tool sets on a function.
 _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
@@ -66,6 +66,15 @@ def _pool_of(words: Iterable[str], workers: str) -> object:
         modules.append(str(Path(place).expanduser().resolve()) if place.endswith(".py") else place)
     _add_to_path(Path.cwd())
     return WorkerPool(modules, cluster="none" if workers == "local" else workers)
+
+
+def split_offers(tools: Iterable[object]) -> tuple[list[object], list[object]]:
+    """The tools for a model, and the functions that are resources and prompts for MCP clients."""
+    from callgate.mcp.offers import offer_of
+
+    listed = [*tools]
+    offers = [item for item in listed if offer_of(item) is not None]
+    return [item for item in listed if offer_of(item) is None], offers
 
 
 def file_tools(root: str | None, words: Sequence[str]) -> list[object]:

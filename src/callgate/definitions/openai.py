@@ -363,16 +363,25 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
         named = audio.need_text("format")
         yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need_text("data"), at=node.at)
         audio.lose_unread(f"{TITLE}: only the sound itself is carried")
-    elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
+    elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data", "file_url") is not None:
         node.find("filename")
-        url, name = file.need_text("file_data"), file.find_text("filename")
-        yield transfer.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
+        yield _file(file, node.at)
         if file is not node:
             file.lose_unread(f"{TITLE}: only the file itself is carried")
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
     node.lose_unread(f"{TITLE}: only the content of a block is carried")
+
+
+def _file(node: Node, at: str) -> Blob:
+    """A file: its bytes, in a data URL or bare, or its address."""
+    name = node.find_text("filename")
+    mime_type = transfer.mime_type_of(name or "", "application/pdf")
+    data = node.find_text("file_data")
+    if data and not re.match(r"[a-z][a-z0-9+.-]*:", data):
+        return Blob(mime_type=mime_type, data=data, name=name, at=at)
+    return transfer.blob_from_url(data or node.need_text("file_url"), at, mime_type=mime_type, name=name)
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:

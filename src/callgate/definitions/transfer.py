@@ -21,8 +21,8 @@ from callgate.errors import JsonError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
-    "MIME_TYPES", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched", "data_url",
-    "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
+    "MIME_TYPES", "STANDS_IN", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched",
+    "data_url", "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
     "notes_in_words", "one_value", "place_in_schema", "report_order", "report_tool", "schema_from", "schema_to",
     "schema_without_root_unions", "split_system", "standard_base64", "standing", "text_of_parts", "tool_schema",
     "unnamed", "unsigned",
@@ -295,10 +295,14 @@ def standard_base64(data: str) -> str:
     return data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
 
 
+STANDS_IN = "a sentence that says so stands in its place"
+"""The replacement of media that cannot be carried, in their loss."""
+
+
 def media_stub(blob: Blob, out: WriteContext, reason: str) -> Text:
     """A sentence in place of media that cannot be carried."""
     kind = "unknown" if blob.mime_type == "*/*" else blob.mime_type
-    out.lose(blob.at, kind, reason, "a sentence that says so stands in its place")
+    out.lose(blob.at, kind, reason, STANDS_IN)
     named = f" ({blob.name})" if blob.name else ""
     return Text(text=f"(Media of type {kind}{named} stood here and was left out.)", at=blob.at)
 

@@ -6,13 +6,13 @@ Nothing is sent, and nothing is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
-from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+from callgate.types import Content, JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = ["IncomingInteraction", "read_interaction"]
 
@@ -43,6 +43,8 @@ class IncomingInteraction:
     stored: bool = True
     stream: bool = False
     background: bool = False
+    losses: Sequence[Loss] = ()
+    """What of its input could not be read into the contents."""
 
 
 def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
@@ -60,9 +62,11 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
         raise UsageError("store must be true for background interactions, and when previous_interaction_id is set")
     functions, built_in = _tools(body.get("tools"))
     choice, settings = _generation(body.get("generation_config"))
+    contents, losses = _contents(body.get("input"))
     return IncomingInteraction(
         model=body["model"],
-        contents=_contents(body.get("input")),
+        contents=contents,
+        losses=losses,
         system=body.get("system_instruction") or None,
         definitions=tuple(definitions_from(functions, "interactions")) if functions else (),
         built_in=tuple(built_in),
@@ -75,7 +79,7 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
     )
 
 
-def _contents(given: Any) -> list[Content]:
+def _contents(given: Any) -> tuple[list[Content], list[Loss]]:
     listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given] if given else []
     if isinstance(given, str):
         listed = [{"type": "text", "text": given}]
@@ -83,9 +87,10 @@ def _contents(given: Any) -> list[Content]:
         raise UsageError("input: expected a text, a content, or a list of contents or of steps")
     if all(each.get("type") in _CONTENT for each in listed):
         listed = [{"type": "user_input", "content": listed}]
-    converted: Any = convert(listed, source="interactions", target="gemini", kind="history").value
-    found = cast("JsonObject", converted).get("contents") if isinstance(converted, dict) else converted
-    return cast("list[Content]", found)
+    converted = convert(listed, source="interactions", target="gemini", kind="history")
+    value: Any = converted.value
+    found = cast("JsonObject", value).get("contents") if isinstance(value, dict) else value
+    return cast("list[Content]", found), converted.losses
 
 
 def _tools(given: Any) -> tuple[list[JsonObject], list[JsonObject]]:

@@ -265,6 +265,7 @@ class ToolServer:
         return EmptyResult()
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        await self.offers.require_resource(str(params.uri))
         self._subscribers.setdefault(str(params.uri), weakref.WeakSet()).add(_connection(ctx))
         return EmptyResult()
 

@@ -133,15 +133,34 @@ class ServedOffers:
             MCPError: there is none, or it cannot be read.
             DeferredCall: an answer of the client's user is needed first.
         """
+        place, args, mime_type = await self._found(uri)
+        if isinstance(place, McpServer):
+            return _contents(await self._of_server(ctx, place, {"uri": uri}), uri, mime_type)
+        wanted = CallToolRequestParams(name=place.name, arguments=dict(args))
+        return _contents(await self._run(ctx, wanted, self._dispatcher), uri, mime_type)
+
+    async def require_resource(self, uri: str) -> None:
+        """Refuse an address that no resource has.
+
+        Raises:
+            MCPError: there is none.
+        """
+        await self._found(uri)
+
+    async def _found(self, uri: str) -> tuple[ToolDefinition | McpServer, Mapping[str, str], str | None]:
+        """Where a resource is read: the function with its arguments, or the server; and its type.
+
+        Raises:
+            MCPError: there is none.
+        """
         for definition, offer in self._own():
             args = template_args(offer.uri, uri) if offer.uri is not None else None
             if args is not None:
-                wanted = CallToolRequestParams(name=definition.name, arguments=dict(args))
-                return _contents(await self._run(ctx, wanted, self._dispatcher), uri, offer.mime_type)
+                return definition, args, offer.mime_type
         for server in self.servers:
             for one in await _asked(server.resources()):
                 if uri == one.uri or (one.is_template and template_args(one.uri, uri) is not None):
-                    return _contents(await self._of_server(ctx, server, {"uri": uri}), uri, one.mime_type)
+                    return server, {}, one.mime_type
         raise MCPError(NOT_FOUND, f"There is no resource {uri!r}.", {"uri": uri})
 
     async def get_prompt(self, ctx: Any, name: str, args: Mapping[str, str]) -> JsonObject:

@@ -16,8 +16,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from callgate.errors import JsonError
 from callgate.mcp.serve import ToolServer
-from callgate.strict_json import has_more_separators
+from callgate.strict_json import has_duplicate_keys, has_more_separators, parse
 
 __all__ = ["Endpoint"]
 
@@ -26,6 +27,7 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 SEPARATORS_MAX = 50_000
 """Commas and colons between the values of one message."""
 TOO_MANY = f"The message has too many values: at most {SEPARATORS_MAX} commas and colons are read."
+TWICE = "A key stands twice in one object: send each once."
 SESSIONS_MAX = 100
 """Sessions at the same time; a further one takes the place of the one that was idle for longest."""
 SESSIONS_BUSY_MAX = 400
@@ -74,13 +76,24 @@ class Endpoint:
         if data is None:
             return
         # The SDK parses on the loop, so that nobody else is served meanwhile.
-        if len(data) > SEPARATORS_MAX and await asyncio.to_thread(has_more_separators, data, SEPARATORS_MAX):
-            body = {"error": "too_large", "message": TOO_MANY, "code": 413}
-            await JSONResponse(body, 413)(scope, receive, send)
+        refused = await asyncio.to_thread(_refusal, data) if len(data) > SEPARATORS_MAX else _refusal(data)
+        if refused is not None:
+            await JSONResponse(refused, refused["code"])(scope, receive, send)
             return
         if all(name != SESSION_HEADER for name, _ in scope["headers"]):
             _make_room(self._manager)
         await self._manager.asgi_app(scope, _replayed(data, receive), send)
+
+
+def _refusal(data: bytes) -> dict[str, Any] | None:
+    """Why a message is not read, as the body of the response; None if it is."""
+    if len(data) > SEPARATORS_MAX and has_more_separators(data, SEPARATORS_MAX):
+        return {"error": "too_large", "message": TOO_MANY, "code": 413}
+    try:
+        is_twice = has_duplicate_keys(data, parse(data))
+    except JsonError:  # The SDK says so in the words of the protocol.
+        return None
+    return {"error": "invalid_json", "message": TWICE, "code": 400} if is_twice else None
 
 
 async def _body(receive: Receive) -> bytes | None:

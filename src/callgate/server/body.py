@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -66,9 +67,23 @@ def _parse(data: bytes, schema: JsonObject) -> JsonObject:
     if strict_json.has_more_separators(data, VALUES_MAX):
         raise HttpError(413, "too_large", f"The body has too many values: at most {VALUES_MAX} commas and colons are read.")
     value = strict_json.parse(data)
+    if strict_json.has_duplicate_keys(data, value):  # Whoever looked at the body before may have gone by the other one.
+        raise HttpError(400, "invalid_json", f"A key stands twice in one object: {_twice(data)!r}. Send each once.")
     if not _validator(schema).is_valid(value):
         raise HttpError(422, "invalid_request", _misfit(value, schema))
     return value
+
+
+def _twice(data: bytes) -> str:
+    """The first key that an object has twice."""
+    found: list[str] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        found.extend(key for key, _ in pairs if key in seen or seen.add(key))
+
+    json.loads(data, object_pairs_hook=members)
+    return found[0][:SHOWN_CHARS]
 
 
 def _misfit(value: Any, schema: JsonObject) -> str:

@@ -67,7 +67,7 @@ CHAT: JsonObject = {
         "session": {
             "type": "string",
             "maxLength": 200,
-            "pattern": "^[^/]*[^/.][^/]*$",
+            "pattern": r"^[^/]*[^/.\s][^/]*$",
             "description": "The conversation to go on with, or the name of a new one; without '/', since it is in paths.",
         },
         "context": {"type": "object", "description": "Given to the model as data."},

@@ -20,12 +20,14 @@ from callgate.errors import CallgateError
 from callgate.types import JsonObject
 
 __all__ = [
+    "REQUEST_ID",
     "STATUSES",
     "HttpError",
     "Problem",
     "code_of",
     "error_body",
     "error_response",
+    "is_anthropics",
     "is_googles",
     "json_response",
     "problem_of",
@@ -37,6 +39,8 @@ logger = logging.getLogger("callgate.server")
 
 BUSY_RETRY_S = 1
 PATH_CHARS = 200
+REQUEST_ID = "callgate.request_id"
+"""In a scope: the id of the request."""
 
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.JsonError: (400, "invalid_json"),
@@ -64,28 +68,49 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 class HttpError(CallgateError):
     """A request that is answered with a status of its own."""
 
-    def __init__(self, code: int, error: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        error: str,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        param: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.error = error
         self.headers = dict(headers or {})
+        self.param = param
+        """The field of the request that it is about."""
 
 
 class Problem(dict[str, str | int]):
     """The body of an error: `error`, `message`, `code`."""
 
     headers: Mapping[str, str]
+    param: str | None
+    """The field of the request that it is about, where that is known."""
 
-    def __init__(self, code: int, error: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        error: str,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        param: str | None = None,
+    ) -> None:
         super().__init__(error=error, message=redact_known(message), code=code)
         self.code = code
         self.headers = dict(headers or {})
+        self.param = param
 
 
 def problem_of(error: BaseException) -> Problem:
     """The error as a client sees it. Unexpected errors are described in the log only."""
     if isinstance(error, HttpError):
-        return Problem(error.code, error.error, str(error), headers=error.headers)
+        return Problem(error.code, error.error, str(error), headers=error.headers, param=error.param)
     if isinstance(error, errors.InvalidRequestError) and error.is_model_unknown:
         return Problem(404, "model_not_found", str(error))
     if isinstance(error, errors.LimitExceededError) and error.is_of_request:
@@ -153,24 +178,29 @@ _ANTHROPIC_PLACE = re.compile(r"/v1/messages(?:/|$)")
 _OPENAI_WORDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-def _google(problem: Problem) -> JsonObject:
+def _google(problem: Problem, scope: Scope) -> JsonObject:
     reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": problem["error"], "domain": "callgate"}
     status = _GOOGLE_WORDS.get(problem.code, "INVALID_ARGUMENT" if problem.code < 500 else "UNKNOWN")
     return {"error": {"code": problem.code, "message": problem["message"], "status": status, "details": [reason]}}
 
 
-def _interactions(problem: Problem) -> JsonObject:
+def _interactions(problem: Problem, scope: Scope) -> JsonObject:
     return {"error": {"code": problem["error"], "message": problem["message"]}}
 
 
-def _openai(problem: Problem) -> JsonObject:
+def _openai(problem: Problem, scope: Scope) -> JsonObject:
     kind = _OPENAI_WORDS.get(problem.code, "invalid_request_error" if problem.code < 500 else "server_error")
-    return {"error": {"message": problem["message"], "type": kind, "param": None, "code": problem["error"]}}
+    return {"error": {"message": problem["message"], "type": kind, "param": problem.param, "code": problem["error"]}}
 
 
-def _anthropic(problem: Problem) -> JsonObject:
+def _anthropic(problem: Problem, scope: Scope) -> JsonObject:
     kind = _ANTHROPIC_WORDS.get(problem.code, "invalid_request_error" if problem.code < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": problem["message"]}, "request_id": None}
+    return {"type": "error", "error": {"type": kind, "message": problem["message"]}, "request_id": scope.get(REQUEST_ID)}
+
+
+def is_anthropics(scope: Scope) -> bool:
+    """True if a request comes from a client of Anthropic."""
+    return _ANTHROPIC_PLACE.match(str(scope["path"])) is not None
 
 
 def is_googles(scope: Scope) -> bool:
@@ -182,10 +212,10 @@ def is_googles(scope: Scope) -> bool:
     return path.startswith("/v1/") and (named or _GOOGLE_PATH.search(path) is not None)
 
 
-def _shape_of(scope: Scope) -> Callable[[Problem], JsonObject] | None:
+def _shape_of(scope: Scope) -> Callable[[Problem, Scope], JsonObject] | None:
     if _INTERACTIONS.match(str(scope["path"])):
         return _interactions
-    if _ANTHROPIC_PLACE.match(str(scope["path"])):
+    if is_anthropics(scope):
         return _anthropic
     if is_googles(scope):
         return _google
@@ -198,7 +228,7 @@ def error_body(problem: Problem, scope: Scope) -> tuple[int, JsonObject]:
     if shape is None:
         return problem.code, dict(problem)
     code = 400 if problem.code == 422 else problem.code  # What cannot be used is a bad request to both of them.
-    return code, shape(Problem(code, str(problem["error"]), str(problem["message"])))
+    return code, shape(Problem(code, str(problem["error"]), str(problem["message"]), param=problem.param), scope)
 
 
 def error_response(problem: Problem, scope: Scope) -> Response:

@@ -1,7 +1,8 @@
-"""Approvals across processes: answers for calls that wait here are heard of, and those for calls elsewhere are left there.
+"""Approvals and cancellations across processes: those for runs here are heard of, and those for runs elsewhere left there.
 
 The store decides which answer counts. An answer is reported as given only when it is in the journal of its session; what the
-process that waits for it did not take, or took and could not journal, is withdrawn.
+process that waits for it did not take, or took and could not journal, is withdrawn. A cancellation is left in the same way,
+for one piece of work of one process: a run that begins after it is not meant.
 """
 
 from __future__ import annotations
@@ -14,21 +15,28 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.errors import StoreError
+from callgate.errors import SessionBusyError, StoreError
 from callgate.permission import Answered, Approval
+from callgate.server.errors import HttpError
 from callgate.server.runs import PendingApproval, Run
 from callgate.store import SessionInfo, Store
+from callgate.store import owner as owners
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.answers import Answers, keeps_answers
 from callgate.store.listing import session_info
 from callgate.types import CallRecord
 
-__all__ = ["RemoteAnswers", "answer_at"]
+__all__ = ["CANCELLED", "RemoteAnswers", "answer_at", "elsewhere"]
 
 logger = logging.getLogger("callgate.server")
 
 GIVE_UP_S = 10.0
 """How long another process may take to take an answer."""
+WATCH_S = 0.5
+"""How long a run takes before cancellations of other processes are looked for: most are over by then."""
+CANCELLED = "The user cancelled the run."
+_CANCEL = "cancel "
+"""Where a cancellation is left in place of a call's id; the name of the work that it is for follows."""
 
 
 class RemoteAnswers:
@@ -49,6 +57,7 @@ class RemoteAnswers:
         self._store: Answers | None = store if keeps_answers(store) else None
         self._task: asyncio.Task[None] | None = None
         self._signal: AnswerSignal | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -58,16 +67,32 @@ class RemoteAnswers:
     # Hearing --------------------------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """A call waits here: look for answers until none does any more."""
+        """A call waits here: look for answers, and for cancellations, until no run is left."""
         if self._store is None:
             return
-        if self._task is None or self._task.done():
+        if not self._listens:
             self._task = asyncio.create_task(self._listen(self._store))
         else:  # The answer may have come before the call waited.
             self._signal_of(self._store).wake()
 
+    def watch(self) -> None:
+        """A run begins here: when it has taken a while, look for cancellations."""
+        if self._store is not None and self._timer is None and not self._listens:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._listens and any(True for _ in self._live()):
+            self.listen()
+
+    @property
+    def _listens(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     async def stop(self) -> None:
         """Look for no more answers."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -82,14 +107,26 @@ class RemoteAnswers:
 
     async def _listen(self, store: Answers) -> None:
         signal = self._signal_of(store)
-        while any(run.waiting for run in self._live()):
+        while any(True for _ in self._live()):
             mark = signal.mark
             try:
                 for session, call_id in await store.waiting_answers():
-                    self._claim(store, session, call_id)
+                    if call_id.startswith(_CANCEL):
+                        await self._hear(store, session, call_id)
+                    else:
+                        self._claim(store, session, call_id)
             except StoreError as error:
                 logger.warning("answers of other processes cannot be read: %s", error)
             await signal.wait(mark)
+
+    async def _hear(self, store: Answers, session: str, place: str) -> None:
+        """Cancel a run of this process, if it is the one that is meant."""
+        run = self._run_of(session)
+        if run is None or run.is_over:
+            return
+        info = await session_info(self._sessions, session)
+        if info is not None and info.owner == _work_in(place) and run.cancel(CANCELLED):
+            await store.withdraw_answer(session, place, CANCELLED)
 
     def _claim(self, store: Answers, session: str, call_id: str) -> None:
         """Begin to take an answer for a call that waits here. Meanwhile nobody else can answer the call."""
@@ -136,11 +173,63 @@ class RemoteAnswers:
             raise
         return True
 
+    async def cancel(self, session: str) -> bool:
+        """Let the process that holds a session cancel its run; False if none holds it any more.
+
+        Raises:
+            SessionBusyError: it does not hear of it, or cannot.
+        """
+        info = await session_info(self._sessions, session)
+        if info is None or info.owner is None:
+            return False
+        owner = info.owner
+        if self._store is None or not await self._cancel_at(self._store, session, owner):
+            if self._store is not None and not await self._is_held(session, owner):
+                return False
+            told = "and it does not hear of the cancellation: cancel it there"
+            raise SessionBusyError(f"session {session!r} has a run in {owners.shown(owner)}, {told}")
+        return True
+
+    async def _cancel_at(self, store: Answers, session: str, owner: str) -> bool:
+        """Leave a cancellation, and wait until it was heard; False if it was not."""
+        place, signal = f"{_CANCEL}{owner} {os.urandom(8).hex()}", self._signal_of(store)
+        until_s, pause_s = time.monotonic() + GIVE_UP_S, 0.02
+        await store.put_answer(session, place, CANCELLED)
+        try:
+            while (mark := signal.mark) >= 0 and await store.has_answer(session, place, CANCELLED):
+                if time.monotonic() >= until_s or not await self._is_held(session, owner):
+                    return await store.withdraw_answer(session, place, CANCELLED) == "gone"
+                await signal.wait(mark, pause_s)
+                pause_s = 2 * pause_s
+        except BaseException:
+            await store.withdraw_answer(session, place, CANCELLED)
+            raise
+        return True
+
+    async def _is_held(self, session: str, owner: str) -> bool:
+        info = await session_info(self._sessions, session)
+        return info is not None and info.owner == owner
+
     async def _waits_elsewhere(self, session: str, call_id: str) -> bool:
         info = await session_info(self._sessions, session)
         if info is None or info.owner is None:
             return False
         return call_id in {record.call.id for record in await self._approvals(info)}
+
+
+def _work_in(place: str) -> str:
+    return place.removeprefix(_CANCEL).rpartition(" ")[0]
+
+
+async def elsewhere(store: Store, session: str) -> HttpError:
+    """The refusal to show the events of a run that is in another process: they are only there."""
+    info = await session_info(store, session)
+    where = "another process" if info is None or info.owner is None else owners.shown(info.owner)
+    message = (
+        f"The run is in {where}, and its events can be followed only there: send the request to that process, or read the "
+        "result here when it is over. It can be cancelled here."
+    )
+    return HttpError(409, "session_busy", message, headers={"Retry-After": "1"})
 
 
 def answer_at(run: Run, call_id: str, approval: Approval) -> bool:

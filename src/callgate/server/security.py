@@ -24,7 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from callgate.server import access_log
 from callgate.server.addresses import is_loopback
 from callgate.server.counters import Metrics
-from callgate.server.errors import HttpError, error_response, problem_of, response_to, word_of
+from callgate.server.errors import (
+    REQUEST_ID,
+    HttpError,
+    error_response,
+    is_anthropics,
+    problem_of,
+    response_to,
+    word_of,
+)
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal
 from callgate.server.options import ServiceOptions
 from callgate.server.quotas import RequestRates
@@ -407,7 +415,7 @@ class _Answer:
         self._scope = scope
         self.has_begun = False
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
-        self._id = access_log.request_id(given)
+        self._id = scope[REQUEST_ID] = access_log.request_id(given)
         self._began_s = time.monotonic()
         self._status = self._sent = 0
 
@@ -438,7 +446,8 @@ class _Answer:
         )
 
     def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        own = [*own, (b"x-request-id", self._id.encode("ascii"))]
+        id = self._id.encode("ascii")
+        own = [*own, (b"x-request-id", id), *([(b"request-id", id)] if is_anthropics(self._scope) else ())]
         headers = [*own, *SAFE_HEADERS]
         if len(dict(headers)) < len(headers):
             names = {name for name, _ in own}

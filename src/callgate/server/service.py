@@ -125,6 +125,7 @@ class Service:
         providers: Providers | None = None,
         undo: Undo | None = None,
         forget: Callable[[str], object] | None = None,
+        offers: Iterable[object] = (),
     ) -> None:
         self.gate = gate
         self.store = gate.store
@@ -133,6 +134,8 @@ class Service:
         self.undo = undo
         self.forget = forget
         """Deletes what is kept of a session outside of the store, as backups of files."""
+        self.offers = tuple(offers)
+        """Functions that `resource` or `prompt` has marked, for MCP clients."""
         if isinstance(self.store, SqlStore):
             self.store.patience_s = STORE_S  # A client waits better than a server.
         self.metrics = Metrics()
@@ -379,6 +382,7 @@ class Service:
             run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
         self.metrics.began += 1
+        self.remote_answers.watch()
         run.start()
         return run
 

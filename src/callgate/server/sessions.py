@@ -25,6 +25,7 @@ from callgate.server.body import int_of, read_json
 from callgate.server.errors import HttpError, code_of, encoded_response, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
+from callgate.server.remote_answers import CANCELLED, elsewhere
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
 from callgate.server.trace import trace_json
@@ -280,6 +281,9 @@ async def events(service: Service, request: Request) -> Response:
     run = service.runs.get(run_id) if run_id else service.run_of(session)
     if run is None or run.session != session:
         await service.facts(session)
+        info = await session_info(service.store, session)
+        if info is not None and info.owner is not None and not _live_run(service, session):
+            raise await elsewhere(service.store, session)
         raise HttpError(410, "run_gone", "The run is not known here any more: read the session instead.")
     if number and (not number.isascii() or not number.isdigit() or len(number) > 12):
         raise HttpError(422, "invalid_request", f"{mark!r} is not the id of an event")
@@ -303,16 +307,16 @@ async def deleted(service: Service, request: Request) -> Response:
 
 
 async def cancelled(service: Service, request: Request) -> Response:
-    """Stops the run of a session cleanly; `cancelled` says whether there was one."""
+    """Stops the run of a session cleanly, here or in another process; `cancelled` says whether there was one.
+
+    `run` is null if it is in another process.
+    """
     session = request.path_params["id"]
     run = _live_run(service, session)
     if run is None:
         await service.facts(session)
-        info = await session_info(service.store, session)
-        if info is not None and info.owner is not None:
-            raise SessionBusyError(f"session {session!r} has a run in another process; cancel it there")
-        return json_response({"cancelled": False, "run": None})
-    done = run.cancel("The user cancelled the run.")
+        return json_response({"cancelled": await service.remote_answers.cancel(session), "run": None})
+    done = run.cancel(CANCELLED)
     return json_response({"cancelled": done, "run": run.id})
 
 
@@ -388,7 +392,7 @@ OPERATIONS = (
         headers={"Last-Event-ID": {"type": "string"}},
         gives={200: EVENT},
         media_type=EVENTS_TYPE,
-        fails=(410,),
+        fails=(409, 410),
     ),
     Operation("GET", f"{_ID}/trace", traced, gives={200: {"type": "object", "required": ["spans"]}}),
 )

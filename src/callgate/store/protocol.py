@@ -155,9 +155,11 @@ def check_id(session: str) -> None:
     """Refuse an id that no store could keep, and no list could show. Lone surrogates are not printable, either.
 
     Raises:
-        UsageError: the id is no text, empty, too long, or not printable.
+        UsageError: the id is no text, empty or blank, too long, or not printable.
     """
     is_text = isinstance(cast("object", session), str)
-    if not is_text or not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable():
+    if not is_text or not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable() or not session.strip():
         shown = repr(session)[: SESSION_CHARS_MAX + 2]
-        raise UsageError(f"{shown} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters")
+        raise UsageError(
+            f"{shown} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters, not all blank"
+        )

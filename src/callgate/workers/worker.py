@@ -174,7 +174,8 @@ class _Worker:
     def _register(self, namespace: dict[str, Any], module: str) -> None:
         known = {id(tool.fn) for tool in self._tools.values()}
         for value in list(namespace.values()):
-            if isinstance(getattr(value, "__callgate_tool__", None), ToolOptions) and id(value) not in known:
+            is_tool = isinstance(getattr(value, "__callgate_tool__", None), ToolOptions)
+            if is_tool and not hasattr(value, "__callgate_offer__") and id(value) not in known:
                 tool = function_tool(value)
                 if tool.definition.name in self._tools:
                     raise ValueError(f"two tools are named {tool.definition.name!r}; give one of them another name=")

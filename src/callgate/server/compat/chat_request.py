@@ -13,15 +13,18 @@ from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, refuse, refuse_left_out
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = [
     "EXTRA",
+    "FILE_INSTEAD",
     "GOOGLE",
     "NATIVE_MARK",
     "SIGNATURE",
+    "carried_message",
     "choice_of",
     "compat_request_of",
     "format_settings",
@@ -43,6 +46,18 @@ _SETTINGS = {
 """Field -> the setting that says the same."""
 _READ = ("model", "messages", "tools", "functions", "tool_choice", "function_call", "stream", "stream_options", "n")
 _TEXTS = ("text", "input_text")
+FILE_INSTEAD = "send the file itself in base64, as file_data"
+PARTS: Mapping[str, Carry] = {
+    "text": as_is,
+    "image_url": needs("url", within="image_url"),
+    "input_audio": needs("data", within="input_audio"),
+    "file": needs("file_data", within="file", instead=FILE_INSTEAD),
+    "refusal": as_is,
+}
+"""The parts of a message, and how each is carried."""
+_PARTS = PartTable("part", PARTS)
+_INSTRUCTIONS = PartTable("part of an instruction", {"text": as_is, "input_text": as_is})
+_CALLS = PartTable("call", {"function": as_is, "custom": as_is})
 _CHOICES = ("auto", "none", "required")
 _USUAL: Mapping[str, Any] = {"service_tier": "auto", "logprobs": False, "store": False}
 """Fields that say nothing with these values."""
@@ -56,7 +71,7 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
     """
     if body.get("n") not in (None, 1):
         raise UsageError("n: one answer at a time can be had here")
-    messages: Sequence[JsonObject] = body["messages"]
+    messages = [_carried(message, f"messages[{number}]") for number, message in enumerate(body["messages"])]
     signatures = [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]
     contents, system = history_of(messages, signatures)
     definitions = _definitions(body)
@@ -79,6 +94,19 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
     )
 
 
+def _carried(message: JsonObject, where: str) -> JsonObject:
+    if message.get("audio"):
+        refuse(f"{where}.audio", "an answer that was spoken is kept at OpenAI; send its transcript as content")
+    _CALLS.carried(message.get("tool_calls"), f"{where}.tool_calls")
+    return carried_message(message, where, _PARTS)
+
+
+def carried_message(message: JsonObject, where: str, table: PartTable) -> JsonObject:
+    """The message with its parts as the table carries them; an instruction is made of text."""
+    parts = _INSTRUCTIONS if message.get("role") in ("system", "developer") else table
+    return {**message, "content": parts.carried(message["content"], f"{where}.content")} if "content" in message else message
+
+
 def is_silent(newest: JsonObject) -> bool:
     """True if the newest message says nothing to the model that it could answer."""
     if newest.get("role") in ("system", "developer"):
@@ -89,9 +117,15 @@ def is_silent(newest: JsonObject) -> bool:
     return all(block.get("type") in _TEXTS and not str(block.get("text") or "").strip() for block in objects_in(content))
 
 
-def history_of(messages: Sequence[JsonObject], signatures: Sequence[str | None]) -> tuple[list[Content], str | None]:
-    """The contents and the instruction in messages or items of OpenAI; `signatures` are those of their calls, in order."""
+def history_of(
+    messages: Sequence[JsonObject], signatures: Sequence[str | None], field: str = "messages", *, before: int = 0
+) -> tuple[list[Content], str | None]:
+    """The contents and the instruction in messages or items of OpenAI; `signatures` are those of their calls, in order.
+
+    `field` names them in refusals; the first `before` of them are not the client's.
+    """
     converted = convert(messages, source="openai", target="gemini", kind="history")
+    refuse_left_out(converted.losses, field, before=before)
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
     contents = [with_names(content, converted.names) for content in incoming.contents]

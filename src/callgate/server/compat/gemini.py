@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
 from callgate.run.gate import Gate
 from callgate.server.body import MESSAGES_MAX, off_loop, read_json
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs
 from callgate.server.compat.prompts import (
     CompatRequest,
     begin,
@@ -86,6 +87,36 @@ PROBLEM: JsonObject = {
 }
 
 
+_MODIFIERS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
+"""Fields of a part that say something about the others."""
+_TAKEN: Mapping[str, Carry] = {
+    "text": as_is,
+    "inlineData": needs("data", within="inlineData"),
+    "fileData": needs("fileUri", within="fileData"),
+    **dict.fromkeys(
+        ("functionCall", "functionResponse", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"), as_is
+    ),
+}
+"""The parts of a content, by the field that holds their data, and how each is carried."""
+
+
+def _kind_of(part: JsonObject) -> str | None:
+    """The field that holds the data of a part; None if it has none."""
+    fields = [name for name, value in part.items() if value is not None and name not in _MODIFIERS]
+    return next((name for name in fields if name in _TAKEN), fields[0] if fields else None)
+
+
+_PARTS = PartTable("part", _TAKEN, kind_of=_kind_of, field="")
+
+
+def _read(body: JsonObject) -> Incoming:
+    """Read a request, and refuse parts that no model would be sent."""
+    incoming = read_request(body)
+    for place, content in enumerate(incoming.contents):
+        _PARTS.carried(content["parts"], f"contents[{place}].parts")
+    return incoming
+
+
 async def generate(service: Service, request: Request) -> Response:
     """Answers as Gemini does, with the service's tools unless the request declares its own.
 
@@ -105,7 +136,7 @@ async def count(service: Service, request: Request) -> Response:
     body = await read_json(request, COUNT)
     inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
     gate = await gate_named(service, request.path_params["model"])
-    asked = await off_loop(request, partial(read_request, inner))
+    asked = await off_loop(request, partial(_read, inner))
     tokens = await counted_tokens(gate, asked.contents, asked.definitions, asked.built_in, asked.system)
     return json_response({"totalTokens": tokens})
 
@@ -166,7 +197,7 @@ def _model(name: str, described: JsonObject | None = None) -> JsonObject:
 
 async def _answer(service: Service, request: Request, encoder: Encoder) -> Response:
     body = await read_json(request, REQUEST)
-    incoming = await off_loop(request, partial(read_request, body))
+    incoming = await off_loop(request, partial(_read, body))
     if not incoming.contents:
         raise HttpError(400, "invalid_request", "contents: there is nothing to answer")
     begun = await begin(service, _compat_request(request, incoming, stream=encoder.streams), request)

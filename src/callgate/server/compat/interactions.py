@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +24,7 @@ from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
 from callgate.server.body import header_of, off_loop, read_json
+from callgate.server.compat.accepted_parts import PartTable, as_is, needs, refuse_left_out, skipped
 from callgate.server.compat.interactions_answer import (
     EventWriter,
     WholeWriter,
@@ -33,14 +34,13 @@ from callgate.server.compat.interactions_answer import (
     steps_of,
     usage_json,
 )
-from callgate.server.compat.prompts import USUAL, CompatRequest, begin, said_in, waits_sentence
+from callgate.server.compat.prompts import USUAL, CompatRequest, begin, said_in, waits_sentence, with_prompt
 from callgate.server.compat.stored_exchanges import (
     INTERRUPTED,
     ExchangeId,
     StoredExchange,
     cancel_exchange,
     delete_exchange,
-    elsewhere,
     find_exchange,
     keep_passed_on,
     new_place,
@@ -51,6 +51,7 @@ from callgate.server.compat.stored_exchanges import (
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
+from callgate.server.remote_answers import elsewhere
 from callgate.store.anonymous import new_session_id
 from callgate.types import Content, JsonObject
 
@@ -77,6 +78,43 @@ _REQUEST: JsonObject = {
 }
 _ANSWER: JsonObject = {"type": "object", "description": "As Google's Interaction."}
 _PREFIX, _NOUN = "v1_", "Interaction"
+GOES_ON = "by the id of this interaction, which is in the session {session}, as previous_interaction_id"
+_NOT_STORED = "in the session {session} there, since an interaction with store false cannot be continued"
+_MEDIA = needs("data", "uri")
+_CONTENT = PartTable("content", {"text": as_is, "image": _MEDIA, "audio": _MEDIA, "video": _MEDIA, "document": _MEDIA})
+"""The contents of an input, and how each is carried."""
+
+
+def _said(step: JsonObject, where: str) -> list[JsonObject]:
+    return [{**step, "content": _CONTENT.carried(step.get("content"), f"{where}.content")}]
+
+
+def _result(step: JsonObject, where: str) -> list[JsonObject]:
+    return [{**step, "result": _CONTENT.carried(step.get("result"), f"{where}.result")}]
+
+
+_AT_GOOGLE = ("google_search", "code_execution", "url_context", "google_maps", "file_search", "mcp_server_tool", "retrieval")
+_INPUT = PartTable("content or step", {
+    **_CONTENT.taken, "user_input": _said, "model_output": _said, "thought": as_is, "function_call": as_is,
+    "function_result": _result,
+    # Records of what an answer did at Google, which its text speaks of.
+    **{f"{name}_{end}": skipped for name in _AT_GOOGLE for end in ("call", "result")},
+})  # fmt: skip
+"""The contents or steps of an input, and how each is carried."""
+
+
+def _read(body: JsonObject) -> IncomingInteraction:
+    """Read a request, and refuse contents that no model would be sent."""
+    given: Any = body.get("input")
+    if isinstance(given, dict):
+        body = {**body, "input": _INPUT.one(cast("JsonObject", given), "input")}
+    elif isinstance(given, list):
+        body = {**body, "input": _INPUT.carried(given, "input")}
+    incoming = read_interaction(body)
+    refuse_left_out(incoming.losses, "input")
+    if not incoming.contents or starts_exchange(incoming.contents[-1]):
+        return replace(incoming, contents=with_prompt(incoming.contents))
+    return incoming
 
 
 async def create(service: Service, request: Request) -> Response:
@@ -86,7 +124,7 @@ async def create(service: Service, request: Request) -> Response:
     that is stored belongs to a session of the service, and can be continued, fetched, cancelled and deleted by its id.
     """
     body = await read_json(request, _REQUEST)
-    incoming = await off_loop(request, partial(read_interaction, body))
+    incoming = await off_loop(request, partial(_read, body))
     is_passed_on = bool(incoming.definitions or incoming.built_in)
     if is_passed_on and incoming.background:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
@@ -164,6 +202,7 @@ def _compat_request(incoming: IncomingInteraction, contents: list[Content], sess
         stream=incoming.stream,
         session=session,
         detached=incoming.background,
+        goes_on=GOES_ON if incoming.stored else _NOT_STORED,
     )
 
 
@@ -175,9 +214,9 @@ async def get(service: Service, request: Request) -> Response:
     head = head_of(found.model or USUAL, id)
     is_streamed, after = query.get("stream") == "true", query.get("last_event_id", "")
     if found.run is not None and is_streamed:
-        return StreamingReply(said_in(found.run), EventWriter(head, after=after), service.options, {})
+        return StreamingReply(said_in(found.run, goes_on=GOES_ON), EventWriter(head, after=after), service.options, {})
     if found.is_elsewhere and is_streamed:
-        raise elsewhere()
+        raise await elsewhere(service.store, place.session)
     if found.is_in_progress:
         return json_response(head | _bare("in_progress"))
     is_input = query.get("include_input") == "true" and not is_streamed  # Events are numbered by the steps of the answer.
@@ -216,7 +255,7 @@ def _shown(place: ExchangeId, found: StoredExchange, *, is_input: bool) -> JsonO
     parts = found.parts(calls=place.is_passed_on)
     if found.approvals:
         gap = "\n\n" if any(is_sound_text(part) and not is_thought(part) for part in parts) else ""
-        parts.append(text_part(gap + waits_sentence(place.session, found.approvals)))
+        parts.append(text_part(gap + waits_sentence(place.session, found.approvals, GOES_ON)))
     steps = [*(_input_steps(found.before) if is_input else ()), *steps_of(parts, found.metadata)]
     status = status_fields(found.finish_reason, has_calls=any(map(is_call, parts)))
     if found.is_interrupted:

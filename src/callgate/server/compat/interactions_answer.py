@@ -344,10 +344,17 @@ class EventWriter:
         """The characters of the answer before it."""
         self._has_begun = self._has_failed = False
 
+    def begin(self) -> bytes:
+        """The event that says that the interaction is in progress."""
+        return self._numbering.encode(self._created())
+
+    def _created(self) -> list[JsonObject]:
+        has_begun, self._has_begun = self._has_begun, True
+        return [] if has_begun else [_created(self._answer.head)]
+
     def feed(self, item: JsonObject) -> bytes:
         """The events of a chunk."""
-        events = [] if self._has_begun else [_created(self._answer.head)]
-        self._has_begun = True
+        events = self._created()
         for part in self._answer.take(item):
             events += self._part(part)
         return self._numbering.encode(events)
@@ -383,8 +390,8 @@ class EventWriter:
         """The end of the interaction."""
         if self._has_failed:
             return DONE
-        begun = [] if self._has_begun else [_created(self._answer.head)]
-        return self._numbering.encode([*begun, *self._stop(is_last=True), _completed(self._answer.interaction)]) + DONE
+        events = [*self._created(), *self._stop(is_last=True), _completed(self._answer.interaction)]
+        return self._numbering.encode(events) + DONE
 
     def failed(self, problem: JsonObject) -> bytes:
         """An error as an event."""

@@ -1,4 +1,4 @@
-"""`/mcp`: the service's tools for MCP clients, behind the same door, permission, limits and audit log."""
+"""`/mcp`: the service's tools, resources and prompts for MCP clients, with the same permission, limits and audit log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def routes(service: Service) -> list[Route]:
     from callgate.mcp.web import Endpoint
     from callgate.run.gate import guard_of
 
-    endpoint = Endpoint(ToolServer(service.gate.tools, guard_of(service.gate), nobody=NOBODY))
+    server = ToolServer(service.gate.tools, guard_of(service.gate), nobody=NOBODY, offers=service.offers)
+    endpoint = Endpoint(server)
     service.beside.append(endpoint.running)
     return [Route(PATH, UntilStop(endpoint, service.leaving))]
 

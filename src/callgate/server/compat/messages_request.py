@@ -13,6 +13,7 @@ from callgate.content.build import with_names
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, refuse, refuse_left_out, skipped
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
@@ -32,6 +33,57 @@ _CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"
 _BUDGETS = ((2_048, "low"), (12_000, "medium"))
 """Fewer tokens of thought than these -> the level that comes near them."""
 _EFFORTS = ("low", "medium", "high")
+_INDEX = ".{}"
+
+
+def _media(block: JsonObject, where: str) -> list[JsonObject]:
+    """An image or a document: its bytes, its address, or its text."""
+    given: Any = block.get("source")
+    source = cast("JsonObject", given) if isinstance(given, dict) else {}
+    kind = source.get("type")
+    title, context = ([str(block[field])] if block.get(field) else [] for field in ("title", "context"))
+    if kind in ("base64", "url"):
+        field = "data" if kind == "base64" else "url"
+        if not isinstance(source.get(field), str) or not source[field]:
+            refuse(f"{where}.source.{field}", "it is missing")
+        return [*_texts(context), block]
+    if block.get("type") == "document" and kind == "text" and isinstance(source.get("data"), str):
+        return _texts(["\n\n".join([*title, *context, source["data"]])])
+    if block.get("type") == "document" and kind == "content":
+        content: Any = source.get("content")
+        if isinstance(content, str):
+            return _texts(["\n\n".join([*title, *context, content])])
+        return [*_texts([*title, *context]), *(_INSIDE.carried(content, f"{where}.source.content") or [])]
+    if kind == "file":
+        told = "files kept at Anthropic cannot be read here; send the file itself, with source.type 'base64'"
+        refuse(f"{where}.source.file_id", told)
+    known = "'base64', 'url'" + (", 'text', 'content'" if block.get("type") == "document" else "")
+    refuse(f"{where}.source.type", f"{kind!r} cannot be carried to the model; the types that can are {known}")
+
+
+def _texts(texts: list[str]) -> list[JsonObject]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def _found(block: JsonObject, where: str) -> list[JsonObject]:
+    """A result of a search of the client's own, as the text that it is."""
+    head = " ".join(str(block[field]) for field in ("title", "source") if block.get(field))
+    return [*_texts([head] if head else []), *(_INSIDE.carried(block.get("content"), f"{where}.content") or [])]
+
+
+def _result(block: JsonObject, where: str) -> list[JsonObject]:
+    return [{**block, "content": _IN_RESULTS.carried(block.get("content"), f"{where}.content")}]
+
+
+_INSIDE = PartTable("block", {"text": as_is, "image": _media}, _INDEX)
+_SHOWN: Mapping[str, Carry] = {"text": as_is, "image": _media, "document": _media, "search_result": _found}
+_IN_RESULTS = PartTable("block", _SHOWN, _INDEX)
+_BLOCKS = PartTable("block", {
+    **_SHOWN, "tool_use": as_is, "tool_result": _result, "thinking": as_is,
+    "redacted_thinking": skipped,  # Only Anthropic can read it.
+}, _INDEX)  # fmt: skip
+"""The blocks of a message, and how each is carried."""
+_INSTRUCTIONS = PartTable("block of an instruction", {"text": as_is}, _INDEX)
 
 
 def messages_request_of(body: JsonObject, *, session: str | None) -> CompatRequest:
@@ -73,8 +125,16 @@ def _is_silent(newest: JsonObject) -> bool:
 
 
 def _history(body: JsonObject) -> tuple[list[Content], str | None]:
-    given = {key: body[key] for key in ("system", "messages") if body.get(key)}
+    given: JsonObject = {
+        "messages": [
+            {**message, "content": _BLOCKS.carried(message.get("content"), f"messages.{number}.content")}
+            for number, message in enumerate(body["messages"])
+        ]
+    }
+    if body.get("system"):
+        given["system"] = _INSTRUCTIONS.carried(body["system"], "system")
     converted = convert(given, source="anthropic", target="gemini", kind="history")
+    refuse_left_out(converted.losses, "", _INDEX)
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
     return [with_names(content, converted.names) for content in incoming.contents], incoming.system

@@ -23,7 +23,7 @@ from callgate.content.collect import Collector
 from callgate.content.metadata import candidate_fields, step_part
 from callgate.content.normalize import sendable_part
 from callgate.content.prompt import user_content
-from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of
+from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of, role_of
 from callgate.content.tool_names import resolve_name
 from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequestError, ModelError, UsageError
@@ -61,6 +61,7 @@ __all__ = [
     "said_in",
     "waits_sentence",
     "whole",
+    "with_prompt",
 ]  # fmt: skip
 
 logger = logging.getLogger("callgate.server")
@@ -73,8 +74,10 @@ APPROVALS = "approvals"
 """The field of a chunk with the calls that wait for an approval."""
 SILENCE = "(The user's message is empty.)"
 """Stands for a message without a word: no model can be sent nothing."""
+GOES_ON = f"in the session {{session}} by sending its name in the header {SESSION}"
 ARGS_CHARS = 300
 LEFT_OUT_MAX = 20
+CALLS_SHOWN = 10
 _SESSION = re.compile(r"[ -.0-~]{1,200}")
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NEAREST = {"none": "minimal", "xhigh": "high"}
@@ -107,6 +110,8 @@ class CompatRequest:
     """Answers to calls of the session that wait for an approval; then there is no other input."""
     asks: bool = False
     """True if the client's API has a way to ask for an approval; else a sentence says that one is needed."""
+    goes_on: str = GOES_ON
+    """How the client goes on after an approval, for that sentence; `{session}` is the session."""
     sent: JsonObject | None = None
     """The body as the client sent it, where requests with the same key are compared by it."""
     in_new_session: bool = False
@@ -142,7 +147,7 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     """
     gate = await gate_named(service, wanted.model)
     if wanted.is_silent:
-        wanted = replace(wanted, contents=_with_prompt(wanted.contents))
+        wanted = replace(wanted, contents=with_prompt(wanted.contents))
     settings, left_out = _fitted(wanted, gate)
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
@@ -154,11 +159,15 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     run, is_repeated = await _started(service, wanted, settings, incoming)
     headers |= {SESSION: run.session, "Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if is_repeated else {})
     return StartedReply(
-        chunks=said_in(run, asks=wanted.asks), headers=headers, id=run.id, session=run.session, is_repeated=is_repeated
-    )  # fmt: skip
+        chunks=said_in(run, asks=wanted.asks, goes_on=wanted.goes_on),
+        headers=headers,
+        id=run.id,
+        session=run.session,
+        is_repeated=is_repeated,
+    )
 
 
-def _with_prompt(contents: Sequence[Content]) -> list[Content]:
+def with_prompt(contents: Sequence[Content]) -> list[Content]:
     """The contents with a newest one that can be answered: instructions alone ask for something, too."""
     said = [*contents]
     if said and starts_exchange(said[-1]):
@@ -171,8 +180,9 @@ def _with_prompt(contents: Sequence[Content]) -> list[Content]:
 def named_session(request: Request) -> str | None:
     """The session that a request names in its head, if it names one."""
     session = request.headers.get(SESSION)
-    if session is not None and not (_SESSION.fullmatch(session) and session.strip(".")):
-        raise HttpError(400, "invalid_request", f"{SESSION}: a name has 1 to 200 characters of ASCII, none of them '/'")
+    if session is not None and not (_SESSION.fullmatch(session) and session.strip(". ")):
+        told = "a name has 1 to 200 characters of ASCII, none of them '/', and more than blanks and dots"
+        raise HttpError(400, "invalid_request", f"{SESSION}: {told}")
     return session
 
 
@@ -254,7 +264,7 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
     """The run of a request, and whether another request with its key has begun it."""
     contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
     if not wanted.answers and (not contents or contents[-1]["role"] == "model"):
-        raise HttpError(400, "invalid_request", "The newest message must be the user's.")
+        raise _unanswerable(wanted.contents)
     said = contents.pop()["parts"] if contents and starts_exchange(contents[-1]) else None
     history: list[Content] | None = contents
     if wanted.session is not None and said is not None and await service.store.load(wanted.session):
@@ -281,6 +291,21 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
     return await service.keys.run(key, body, start, owner=owner, session=ask.session)
 
 
+def _unanswerable(sent: Sequence[Content]) -> HttpError:
+    """The refusal of a conversation that a model cannot go on with, by what it ends with."""
+    newest = next(iter(sent[-1:]), None)
+    if newest is None:
+        why = "There is no message to answer: send one of the user's."
+    elif role_of(newest) != "model":
+        why = "The newest message says nothing: each of its parts is empty."
+    elif calls := call_parts(newest):
+        names = ", ".join(str(call.get("name")) for call in calls[:CALLS_SHOWN])
+        why = f"The newest message is the model's, and its calls have no results ({names}): send a result for each of them."
+    else:
+        why = "The newest message is the model's: a message of the user's must follow it."
+    return HttpError(400, "invalid_request", why)
+
+
 def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObject:
     """The request as it is compared with another one that has the same key."""
     body: JsonObject = {"sent": wanted.sent} if wanted.sent is not None else {
@@ -291,10 +316,11 @@ def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObjec
     return body if said is None else body | {"prompt": [*said]}
 
 
-async def said_in(run: Run, *, asks: bool = False) -> AsyncGenerator[JsonObject]:
+async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> AsyncGenerator[JsonObject]:
     """The text of a run, without its calls, which the client did not declare.
 
-    With `asks`, the last chunk has the calls that wait for an approval in the field `approvals`.
+    With `asks`, the last chunk has the calls that wait for an approval in the field `approvals`; without it, a sentence says
+    that they wait, and how the client goes on.
     """
     has_text = is_next = False
     reported: list[Mapping[str, Any]] = []
@@ -315,34 +341,36 @@ async def said_in(run: Run, *, asks: bool = False) -> AsyncGenerator[JsonObject]
         elif isinstance(event, TurnEnded):
             is_next = True
         elif isinstance(event, RunEnded):
-            last = with_fields(_end(run, event.reply, has_text, asks=asks), candidate_fields(reported))
+            told = waits_sentence(event.reply.session, event.reply.approvals, goes_on) if not asks else ""
+            last = with_fields(_end(run, event.reply, has_text, told), candidate_fields(reported))
             yield {**last, APPROVALS: event.reply.approvals} if asks else last
         elif isinstance(event, RunFailed):
             raise run.error or AssertionError("a run that failed has an error")
 
 
-def _end(run: Run, reply: Reply, has_text: bool, *, asks: bool) -> JsonObject:
-    reason, told = reply.finish_reason, ""
+def _end(run: Run, reply: Reply, has_text: bool, waits: str) -> JsonObject:
+    reason, early = reply.finish_reason, ""
     if reason.islower():
-        told = f"The run ended early: {reason.replace('_', ' ')}."
+        early = f"The run ended early: {reason.replace('_', ' ')}."
         reason = _ENDS.get(reason, "OTHER")
-    is_told = reply.approvals and not asks
-    said = f"{chr(10) * 2 if has_text else ''}{waits_sentence(reply.session, reply.approvals)}" if is_told else ""
+    said = f"{chr(10) * 2 if has_text else ''}{waits}" if waits else ""
     return say(
         [text_part(said)] if said else [],
         finish_reason=reason,
-        finish_message="" if said else told,
+        finish_message="" if said else early,
         usage=reply.usage,
         model=reply.model or run.model,
     )
 
 
-def waits_sentence(session: str, approvals: Sequence[CallRecord]) -> str:
-    """The text for a client whose run waits for an approval."""
+def waits_sentence(session: str, approvals: Sequence[CallRecord], goes_on: str = GOES_ON) -> str:
+    """The text for a client whose run waits for an approval; empty if it does not."""
+    if not approvals:
+        return ""
     calls = "; ".join(f"{record.call.name} {_short(dict(record.call.args))}" for record in approvals)
     return (
         f"(This needs approval before it can go on: {calls}. It is answered on the service's page or by its API; then go on "
-        f"in the session {session} by sending its name in the header {SESSION}.)"
+        f"{goes_on.format(session=session)}.)"
     )
 
 
@@ -363,7 +391,7 @@ def _request(wanted: CompatRequest, gate: Gate, settings: JsonObject) -> tuple[M
     contents = [with_names(content, aliases) for content in wanted.contents] if aliases else wanted.contents
     conversation = Conversation(contents)
     if conversation.last is None or conversation.last["role"] == "model":
-        raise HttpError(400, "invalid_request", "The newest message must be the user's, or the results of all calls.")
+        raise _unanswerable(wanted.contents)
     request = ModelRequest(
         conversation=conversation,
         definitions=wanted.definitions,

@@ -29,7 +29,6 @@ from callgate.server.compat.stored_exchanges import (
     StoredExchange,
     cancel_exchange,
     delete_exchange,
-    elsewhere,
     find_exchange,
     keep_passed_on,
     new_place,
@@ -40,6 +39,7 @@ from callgate.server.compat.stored_exchanges import (
 from callgate.server.compat.streaming import StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
+from callgate.server.remote_answers import elsewhere
 from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 ITEMS_MAX = 100
+ORDERS = ("asc", "desc")
 NUMBER_DIGITS_MAX = 18
 _NOUN = "Response"
 _COUNTED: JsonObject = {
@@ -169,7 +170,7 @@ async def _place(
     place, found = previous
     is_next = found.is_newest and place.is_passed_on == wanted.is_passed_on
     if wanted.answers:
-        return place.continued(), ()
+        return place.continued(found.answered, wanted.answers), ()
     if is_next and not wanted.is_passed_on and len(wanted.contents) == 1 and not found.approvals:
         return ExchangeId(place.session, place.number + 1), wanted.contents
     contents = [*found.before, *found.contents, *wanted.contents]
@@ -232,7 +233,7 @@ async def get(service: Service, request: Request) -> Response:
         if found.run is not None:
             return StreamingReply(said_in(found.run, asks=True), encoder, service.options, {})
         if found.is_elsewhere:
-            raise elsewhere()
+            raise await elsewhere(service.store, place.session)
         data = encoder.feed(_chunk(place, found)) + _failure(encoder, found) + encoder.end()
         if after > encoder.sequence:
             raise _no_event(str(after))
@@ -284,10 +285,15 @@ async def listed_input(service: Service, request: Request) -> Response:
     found = await find_exchange(service, _read(id), _missing(id))
     items = await off_loop(request, partial(input_items, found.before))
     query = request.query_params
-    if query.get("order") != "asc":
+    order, after = query.get("order", "desc"), query.get("after")
+    if order not in ORDERS:
+        raise HttpError(400, "invalid_request", f"order: {order[:100]!r} is none of {', '.join(ORDERS)}", param="order")
+    if order == "desc":
         items.reverse()
     ids = [item["id"] for item in items]
-    start = ids.index(query["after"]) + 1 if query.get("after") in ids else 0
+    if after is not None and after not in ids:
+        raise HttpError(404, "not_found", f"after: there is no item {after[:200]!r} in this input", param="after")
+    start = 0 if after is None else ids.index(after) + 1
     limit = _limit(query.get("limit", "20"))
     page = items[start : start + limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
@@ -333,7 +339,7 @@ OPERATIONS = (
     Operation("POST", f"{_PLACE}/{{response}}/cancel", cancel, gives={200: ANSWER}, fails=(409,), problem=PROBLEM),
     Operation(
         "GET", f"{_PLACE}/{{response}}/input_items", listed_input, gives={200: _ITEMS}, fails=(410,), problem=PROBLEM,
-        query={"order": {"enum": ["asc", "desc"]}, "after": {"type": "string"}, "limit": {"type": "string"}},
+        query={"order": {"enum": [*ORDERS]}, "after": {"type": "string"}, "limit": {"type": "string"}},
     ),
 )  # fmt: skip
 

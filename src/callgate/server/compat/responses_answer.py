@@ -106,6 +106,10 @@ class ResponseEncoder:
         """The number of the newest event."""
         return self._sequence
 
+    def begin(self) -> bytes:
+        """The events that say that the response is in progress."""
+        return self._begun()
+
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
         if not self.streams:

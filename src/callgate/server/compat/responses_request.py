@@ -13,7 +13,15 @@ from typing import Any, cast
 from callgate.definitions import definitions_from
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
-from callgate.server.compat.chat_request import choice_of, format_settings, history_of, is_silent
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, skipped
+from callgate.server.compat.chat_request import (
+    FILE_INSTEAD,
+    carried_message,
+    choice_of,
+    format_settings,
+    history_of,
+    is_silent,
+)
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, ToolDefinition
@@ -41,6 +49,40 @@ _BUILT_IN = {
     "web_search": "googleSearch", "web_search_preview": "googleSearch", "code_interpreter": "codeExecution",
 }  # fmt: skip
 """A tool that runs at OpenAI -> the one of Gemini that does the same."""
+_PARTS: Mapping[str, Carry] = {
+    "input_text": as_is,
+    "output_text": as_is,
+    "text": as_is,
+    "refusal": as_is,
+    "input_image": needs("image_url", instead="send the image itself as a data URL, or its address, as image_url"),
+    "input_file": needs("file_data", "file_url", instead=f"{FILE_INSTEAD}, or its address, as file_url"),
+    "input_audio": needs("data", within="input_audio"),
+}
+_TABLE = PartTable("part", _PARTS)
+
+
+def _message(item: JsonObject, where: str) -> list[JsonObject]:
+    return [carried_message(item, where, _TABLE)]
+
+
+def _output(item: JsonObject, where: str) -> list[JsonObject]:
+    return [{**item, "output": _TABLE.carried(item.get("output"), f"{where}.output")}]
+
+
+def _image(item: JsonObject, where: str) -> list[JsonObject]:
+    """An image that the model has made is part of what it said."""
+    needs("result")(item, where)
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{item['result']}"}
+    return [{"type": "message", "role": "assistant", "content": [image]}]
+
+
+_ITEMS = PartTable("item", {
+    "message": _message, "function_call": as_is, "function_call_output": _output, "custom_tool_call": as_is,
+    "custom_tool_call_output": _output, "image_generation_call": _image, "mcp_approval_response": as_is,
+    # Signatures are read from a thought; the rest are records of what an answer did, which its text speaks of.
+    "reasoning": as_is, "mcp_approval_request": skipped, "web_search_call": skipped, "code_interpreter_call": skipped,
+}, kind_of=lambda item: str(item.get("type") or "message"))  # fmt: skip
+"""The items of an input, and how each is carried."""
 _OWN, _NAMESPACE = ("function", "custom"), "namespace"
 _ANSWER = "mcp_approval_response"
 _ANSWER_FIELDS = frozenset({"type", "id", "approval_request_id", "approve", "reason", "request_id"})
@@ -95,6 +137,7 @@ def responses_request_of(
     for name, why in _REFUSED.items():
         if body.get(name):
             raise UsageError(f"{name}: {why}")
+    items = cast("list[JsonObject]", _ITEMS.carried(list(items), "input"))
     answers: dict[str, Approval] = {_call_id(item): _approval(item) for item in items if item.get("type") == _ANSWER}
     if answers and len(answers) != len(items):
         raise UsageError("input: answers to approval requests come without other items")
@@ -132,7 +175,8 @@ def _history(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> tuple[
     known = {item.get("call_id") for item in items if str(item.get("type")).endswith("_call")}
     # All of them, in their order: which result belongs to a call without an id of its own is known by its place.
     before = list(calls) if answered - known else []
-    contents, system = history_of([*before, *items], [*[None] * len(before), *_signatures(items)])
+    signatures = [*[None] * len(before), *_signatures(items)]
+    contents, system = history_of([*before, *items], signatures, "input", before=len(before))
     return contents[1:] if before else contents, system
 
 

@@ -11,7 +11,7 @@ import base64
 import binascii
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from callgate.content.metadata import server_steps_of, step_part
 from callgate.content.read import content_of, interaction_of, is_call, is_sound_text, is_thought, parts_of
 from callgate.errors import SessionBusyError, SessionChangedError
 from callgate.history.repair import repaired, starts_exchange
-from callgate.machine.facts import Fact, HistoryGiven, ModelAnswered
+from callgate.machine.facts import ApprovalAnswered, Fact, HistoryGiven, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.server.compat.prompts import StartedReply, named_session, whole
 from callgate.server.errors import HttpError
+from callgate.server.remote_answers import CANCELLED
 from callgate.server.runs import Run
 from callgate.store.anonymous import new_session_id
 from callgate.types import CallRecord, Content, JsonObject, Part, Usage
@@ -40,7 +41,6 @@ __all__ = [
     "StoredExchange",
     "cancel_exchange",
     "delete_exchange",
-    "elsewhere",
     "find_exchange",
     "keep_passed_on",
     "new_place",
@@ -62,7 +62,7 @@ class ExchangeId:
     number: int
     """The number of the exchange in its session, from 1; of an answer that was passed on, its position in the journal."""
     step: int = 0
-    """How often the exchange was continued after an approval."""
+    """0, or after an approval: the number of its answer among those of the exchange, from 1."""
     is_passed_on: bool = False
 
     def __str__(self) -> str:
@@ -70,9 +70,14 @@ class ExchangeId:
         step = f".{self.step}" if self.step else ""
         return base64.urlsafe_b64encode(f"{mark}{self.number}{step}/{self.session}".encode()).decode().rstrip("=")
 
-    def continued(self) -> ExchangeId:
-        """The id of the same exchange after an approval."""
-        return replace(self, step=self.step + 1)
+    def continued(self, answered: Sequence[str], answers: Iterable[str]) -> ExchangeId:
+        """The id of the same exchange when these calls are answered; `answered` are those that were, in their order.
+
+        It is the same for a request that is repeated, and another one for each answer, whichever id a client names.
+        """
+        given = {*answers}
+        before = next((number for number, call in enumerate(answered) if call in given), len(answered))
+        return replace(self, step=before + 1)
 
 
 def new_place(contents: Sequence[Content]) -> ExchangeId:
@@ -137,6 +142,8 @@ class StoredExchange:
     """The metadata of its answers as received: sources, citations, ratings."""
     approvals: Sequence[CallRecord] = ()
     """The calls that wait for an approval."""
+    answered: Sequence[str] = ()
+    """The calls of it whose approvals were answered, in the order of the answers."""
     is_interrupted: bool = False
     """True if its journal ends in the middle of it."""
     is_elsewhere: bool = False
@@ -211,12 +218,6 @@ async def _is_held(service: Service, session: str) -> bool:
         return True
 
 
-def elsewhere() -> HttpError:
-    """The refusal of what only the process can do that is at work on an exchange."""
-    message = "Another process is at work on it: repeat the request there, or wait for its end."
-    return HttpError(409, "session_busy", message, headers={"Retry-After": "1"})
-
-
 def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None:
     exchanges = whole_sessions.exchanges_of(facts)
     if not 1 <= place.number <= len(exchanges):
@@ -239,6 +240,7 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
         metadata=[reported for fact in answers for reported in fact.metadata or ()],
         at_s=_time_of(facts[exchange.position]),
         approvals=reply.approvals if is_newest else (),
+        answered=[fact.id for fact in facts[exchange.position : until] if isinstance(fact, ApprovalAnswered)],
         is_interrupted=is_newest and standing.state == "interrupted",
     )
 
@@ -284,12 +286,15 @@ async def cancel_exchange(service: Service, place: ExchangeId, missing: HttpErro
     """Stop the run of an exchange, and return the name of its model.
 
     Raises:
-        HttpError: there is no such exchange, it has no run, or the run is another process's.
+        HttpError: there is no such exchange, or it has no run.
+        SessionBusyError: the run is in another process, which does not hear of it.
     """
     found = await find_exchange(service, place, missing)
     if found.is_elsewhere:
-        raise elsewhere()
-    if found.run is None or not found.run.cancel("The user cancelled the run."):
+        is_cancelled = await service.remote_answers.cancel(place.session)
+    else:
+        is_cancelled = found.run is not None and found.run.cancel(CANCELLED)
+    if not is_cancelled:
         raise refused
     return found.model
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -26,6 +26,8 @@ logger = logging.getLogger("callgate.server")
 
 SETTLE_S = 5.0
 """How long a stream waits for its first bytes before it begins without them."""
+OPENING_S = 0.25
+"""The same for a stream whose first event says that it has begun: only what fails at once has a status of its own."""
 _END: Any = object()
 
 
@@ -49,6 +51,18 @@ class Encoder(Protocol):
     def failed(self, problem: JsonObject) -> bytes:
         """Tells of a failure in the middle; `end` follows."""
         ...
+
+
+class OpeningEncoder(Encoder, Protocol):
+    """Writes an answer whose first event needs nothing of it."""
+
+    def begin(self) -> bytes:
+        """The first bytes; nothing if they were written, or are not wanted."""
+        ...
+
+
+def _opens(encoder: Encoder) -> TypeGuard[OpeningEncoder]:
+    return encoder.streams and hasattr(encoder, "begin")
 
 
 class StreamingReply(Response):
@@ -98,12 +112,14 @@ class StreamingReply(Response):
         pending = asyncio.ensure_future(anext(items, _END))
         try:
             while not pending.done():
-                wait_s = self._options.ping_s if self._has_begun else SETTLE_S
+                settle_s = OPENING_S if _opens(self._encoder) else SETTLE_S
+                wait_s = self._options.ping_s if self._has_begun else settle_s
                 await asyncio.wait({pending, leaving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
                     raise _LeftError
                 if not pending.done() and self._encoder.streams:
-                    await self._send(send, self._encoder.ping)
+                    first = self._encoder.begin() if _opens(self._encoder) else b""
+                    await self._send(send, first or self._encoder.ping)
             return pending.result()
         finally:
             if not pending.done():

@@ -15,8 +15,9 @@ from callgate.definitions.items import Call, Item, Message, Result, Text, Value
 from callgate.definitions.transfer import blob_from_url
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
+from callgate.server.compat.accepted_parts import refuse_left_out
 from callgate.strict_json import objects_in
-from callgate.types import Content, JsonObject
+from callgate.types import Content, JsonObject, Loss
 
 __all__ = ["answers_in", "contents_of", "is_users"]
 
@@ -37,7 +38,10 @@ def contents_of(messages: Sequence[JsonObject]) -> list[Content]:
     turns = [turn for message in messages for turn in _turns(message)]
     gemini = format_named("gemini")
     assert gemini.history_to is not None
-    return gemini.history_to(turns, WriteContext("ui", gemini.name, [], in_history=True))
+    losses: list[Loss] = []
+    contents = gemini.history_to(turns, WriteContext("ui", gemini.name, losses, in_history=True))
+    refuse_left_out(losses, "messages")
+    return contents
 
 
 def answers_in(message: JsonObject) -> dict[str, Approval]:

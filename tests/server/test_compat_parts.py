@@ -1,0 +1,406 @@
+"""Parts of messages at the endpoints of other APIs: each reaches the model, or is refused with its place in the request."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from callgate import Gate
+from callgate.server import Service, ServiceOptions
+
+from .conftest import Answer, Site, Stage, add, serving
+
+anthropic = pytest.importorskip("anthropic", reason="anthropic is not installed")
+genai = pytest.importorskip("google.genai", reason="google-genai is not installed")
+openai = pytest.importorskip("openai", reason="openai is not installed")
+
+TOKEN = "a-token-of-some-length"
+STAGE = Stage()
+PDF = base64.b64encode(b"%PDF-1.4").decode()
+WORDS = base64.b64encode(b"Words.").decode()
+PNG = "data:image/png;base64,AAAA"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving(Service(Gate(STAGE, [add]), options=ServiceOptions(token=TOKEN))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chat(site: Site) -> Iterator[Any]:
+    with openai.OpenAI(api_key=TOKEN, base_url=f"http://127.0.0.1:{site.port}/v1", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def claude(site: Site) -> Iterator[Any]:
+    with anthropic.Anthropic(api_key=TOKEN, base_url=f"http://127.0.0.1:{site.port}", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gemini(site: Site) -> Any:
+    return genai.Client(api_key=TOKEN, http_options={"base_url": f"http://127.0.0.1:{site.port}"})
+
+
+def seen(model: Any) -> list[Any]:
+    """The parts of the newest content that the model was sent."""
+    (request,) = model.requests
+    return request.contents[-1]["parts"]
+
+
+def post(site: Site, path: str, body: Any) -> Answer:
+    return site.post(path, body, Authorization=f"Bearer {TOKEN}")
+
+
+# Chat completions ---------------------------------------------------------------------------------------------------------
+
+
+def complete(chat: Any, *parts: Any, before: Any = (), **more: Any) -> Any:
+    return chat.chat.completions.create(model="callgate", messages=[*before, {"role": "user", "content": [*parts]}], **more)
+
+
+@pytest.mark.parametrize(
+    ("part", "carried"),
+    [
+        ({"type": "text", "text": "Hi."}, {"text": "Hi."}),
+        ({"type": "image_url", "image_url": {"url": PNG}}, {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}),
+        (
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            {"fileData": {"fileUri": "https://example.org/a.png", "mimeType": "image/png"}},
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+            {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
+        ),
+        (
+            {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PDF}", "filename": "a.pdf"}},
+            {"inlineData": {"mimeType": "application/pdf", "data": PDF, "displayName": "a.pdf"}},
+        ),
+        (
+            {"type": "file", "file": {"file_data": WORDS, "filename": "a.txt"}},
+            {"inlineData": {"mimeType": "text/plain", "data": WORDS, "displayName": "a.txt"}},
+        ),
+    ],
+)
+def test_a_part_of_a_chat_message_reaches_the_model(chat: Any, part: Any, carried: Any) -> None:
+    model = STAGE.plays("Seen.")
+    assert complete(chat, part).choices[0].message.content == "Seen."
+    assert seen(model) == [carried]
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ({"type": "file", "file": {"file_id": "file-1"}}, "messages[0].content[1].file.file_id"),
+        ({"type": "file", "file": {"filename": "a.pdf"}}, "messages[0].content[1].file"),
+        ({"type": "file", "file": None}, "messages[0].content[1].file"),
+        ({"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}, "messages[0].content[1].type"),
+        ({"type": "image_url", "image_url": {}}, "messages[0].content[1].image_url"),
+        ({"type": "image_url", "image_url": {"url": "ftp://example.org/a.png"}}, "messages[0].content[1]"),
+        ({"type": ["text"], "text": "?"}, "messages[0].content[1].type"),
+    ],
+)
+@pytest.mark.parametrize("tools", [False, True], ids=["our tools", "its tools"])
+def test_a_part_of_a_chat_message_that_no_model_would_see_is_refused(chat: Any, part: Any, field: str, tools: bool) -> None:
+    model = STAGE.plays("Not seen.")
+    own = {"tools": [{"type": "function", "function": {"name": "f"}}]} if tools else {}
+    with pytest.raises(openai.BadRequestError) as refused:
+        complete(chat, {"type": "text", "text": "What is this?"}, part, **own)
+    assert refused.value.param == field
+    assert f"{field}: " in refused.value.message
+    assert (refused.value.type, refused.value.code) == ("invalid_request_error", "invalid_request")
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"role": "assistant", "audio": {"id": "audio_1"}}, "messages[0].audio"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "shell", "shell": {"name": "f"}}]},
+            "messages[0].tool_calls[0].type",
+        ),
+        (
+            {"role": "system", "content": [{"type": "image_url", "image_url": {"url": PNG}}]},
+            "messages[0].content[0].type",
+        ),
+        (
+            {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_id": "f"}}]},
+            "messages[0].content[0].file.file_id",
+        ),
+    ],
+)
+def test_what_an_earlier_chat_message_cannot_carry_is_refused(chat: Any, message: Any, field: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        complete(chat, {"type": "text", "text": "And?"}, before=[message])
+    assert refused.value.param == field
+
+
+# Responses ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "carried"),
+    [
+        ({"type": "input_text", "text": "Hi."}, {"text": "Hi."}),
+        (
+            {"type": "input_image", "image_url": PNG, "detail": "auto"},
+            {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+        ),
+        (
+            {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+            {"fileData": {"fileUri": "https://example.org/a.pdf", "mimeType": "application/pdf"}},
+        ),
+        (
+            {"type": "input_file", "file_data": f"data:text/csv;base64,{WORDS}", "filename": "a.csv"},
+            {"inlineData": {"mimeType": "text/csv", "data": WORDS, "displayName": "a.csv"}},
+        ),
+    ],
+)
+def test_a_part_of_an_input_reaches_the_model(chat: Any, part: Any, carried: Any) -> None:
+    model = STAGE.plays("Seen.")
+    assert chat.responses.create(model="callgate", input=[{"role": "user", "content": [part]}]).output_text == "Seen."
+    assert seen(model) == [carried]
+
+
+def test_the_output_of_a_response_can_be_sent_again_as_input(chat: Any) -> None:
+    model = STAGE.plays("Seen.")
+    record = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+    made = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Look."}]}
+    chat.responses.create(model="callgate", input=[{"role": "user", "content": "Draw."}, record, said, made, {
+        "role": "user", "content": "Nice.",
+    }])  # fmt: skip
+    assert model.requests[0].contents == [
+        {"role": "user", "parts": [{"text": "Draw."}]},
+        {"role": "model", "parts": [{"text": "Look."}, {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]},
+        {"role": "user", "parts": [{"text": "Nice."}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "field"),
+    [
+        ({"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}, "input[0].content[0].file_id"),
+        ({"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}, "input[0].content[0].file_id"),
+        ({"role": "user", "content": [{"type": "input_video", "url": "x"}]}, "input[0].content[0].type"),
+        ({"role": "developer", "content": [{"type": "input_image", "image_url": PNG}]}, "input[0].content[0].type"),
+        ({"type": "computer_call_output", "call_id": "c", "output": {}}, "input[0].type"),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file", "file_id": "f"}]},
+            "input[0].output[0].file_id",
+        ),
+        ({"role": "user", "content": [{"type": "input_file", "file_url": "file:///etc/passwd"}]}, "input[0].content[0]"),
+    ],
+)
+def test_an_item_that_no_model_would_see_is_refused(chat: Any, item: Any, field: str) -> None:
+    model = STAGE.plays("Not seen.")
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat.responses.create(model="callgate", input=[item, {"role": "user", "content": "And?"}])
+    assert refused.value.param == field
+    assert model.requests == []
+
+
+# Messages -----------------------------------------------------------------------------------------------------------------
+
+
+def tell(claude: Any, *blocks: Any, **more: Any) -> Any:
+    return claude.messages.create(
+        model="callgate", max_tokens=100, messages=[{"role": "user", "content": [*blocks]}], **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "carried"),
+    [
+        (
+            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}, "title": "a"},
+            [{"inlineData": {"mimeType": "application/pdf", "data": PDF, "displayName": "a"}}],
+        ),
+        (
+            {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}, "context": "Old."},
+            [{"text": "Old."}, {"fileData": {"fileUri": "https://example.org/a.pdf", "mimeType": "application/pdf"}}],
+        ),
+        (
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Words."}, "title": "A"},
+            [{"text": "A\n\nWords."}],
+        ),
+        (
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "One."}]}},
+            [{"text": "One."}],
+        ),
+        ({"type": "document", "source": {"type": "content", "content": "Two."}}, [{"text": "Two."}]),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+            [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}],
+        ),
+        (
+            {"type": "search_result", "title": "T", "source": "https://example.org", "content": [
+                {"type": "text", "text": "Found."},
+            ]},
+            [{"text": "T https://example.org"}, {"text": "Found."}],
+        ),
+    ],
+)  # fmt: skip
+def test_a_block_reaches_the_model(claude: Any, block: Any, carried: Any) -> None:
+    model = STAGE.plays("Seen.")
+    assert tell(claude, block).content[0].text == "Seen."
+    assert seen(model) == carried
+
+
+@pytest.mark.parametrize(
+    ("block", "field"),
+    [
+        ({"type": "document", "source": {"type": "file", "file_id": "file_1"}}, "messages.0.content.1.source.file_id"),
+        ({"type": "image", "source": {"type": "file", "file_id": "file_1"}}, "messages.0.content.1.source.file_id"),
+        ({"type": "image", "source": {"type": "text", "data": "x"}}, "messages.0.content.1.source.type"),
+        ({"type": "document", "source": {"type": "url", "url": ""}}, "messages.0.content.1.source.url"),
+        ({"type": "document"}, "messages.0.content.1.source.type"),
+        ({"type": "container_upload", "file_id": "file_1"}, "messages.0.content.1.type"),
+        (
+            {"type": "tool_result", "tool_use_id": "t", "content": [
+                {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
+            ]},
+            "messages.0.content.1.content.0.source.file_id",
+        ),
+    ],
+)  # fmt: skip
+def test_a_block_that_no_model_would_see_is_refused_in_anthropics_shape(claude: Any, block: Any, field: str) -> None:
+    model = STAGE.plays("Not seen.")
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        tell(claude, {"type": "text", "text": "What is this?"}, block)
+    body = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert body["error"]["message"].startswith(f"{field}: ")
+    assert model.requests == []
+
+
+def test_an_instruction_of_anthropics_that_is_no_text_is_refused(claude: Any) -> None:
+    with pytest.raises(anthropic.BadRequestError, match=r"system\.0\.type: a block of an instruction of type 'image'"):
+        tell(claude, {"type": "text", "text": "?"}, system=[{"type": "image", "source": {}}])
+
+
+def test_an_error_for_a_client_of_anthropic_names_the_request(site: Site, claude: Any) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        tell(claude, {"type": "container_upload", "file_id": "f"}, extra_headers={"X-Request-Id": "mine-1"})
+    assert (refused.value.request_id, refused.value.body["request_id"]) == ("mine-1", "mine-1")
+    STAGE.plays("Hello.")
+    assert tell(claude, {"type": "text", "text": "Hi."}, extra_headers={"X-Request-Id": "mine-2"})._request_id == "mine-2"
+    without = site.post("/v1/messages", {}).json
+    assert len(without["request_id"]) == 16
+
+
+# Gemini -------------------------------------------------------------------------------------------------------------------
+
+GENERATE = "/v1beta/models/callgate:generateContent"
+
+
+def test_a_part_of_a_content_reaches_the_model(gemini: Any) -> None:
+    model = STAGE.plays("Seen.")
+    part = genai.types.Part.from_uri(file_uri="https://example.org/a.pdf", mime_type="application/pdf")
+    assert gemini.models.generate_content(model="callgate", contents=[part]).text == "Seen."
+    assert seen(model) == [{"fileData": {"fileUri": "https://example.org/a.pdf", "mimeType": "application/pdf"}}]
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ({"fileDat": {"fileUri": "x"}}, "contents[0].parts[1]"),
+        ({"fileData": {"mimeType": "image/png"}}, "contents[0].parts[1].fileData"),
+        ({"inline_data": {"mime_type": "image/png"}}, "contents[0].parts[1].inlineData"),
+        ({"hologram": {}, "thought": True}, "contents[0].parts[1]"),
+    ],
+)
+@pytest.mark.parametrize("path", [GENERATE, GENERATE.replace("generateContent", "countTokens")])
+def test_a_part_that_no_model_would_see_is_refused_in_googles_shape(site: Site, path: str, part: Any, field: str) -> None:
+    refused = post(site, path, {"contents": [{"role": "user", "parts": [{"text": "What is this?"}, part]}]})
+    error = refused.json["error"]
+    assert (refused.status, error["code"], error["status"]) == (400, 400, "INVALID_ARGUMENT")
+    assert error["message"].startswith(f"{field}: ")
+
+
+def test_a_part_without_data_is_no_fault(site: Site) -> None:
+    model = STAGE.plays("Seen.")
+    parts = [{"text": "Hi."}, {"thoughtSignature": "eA=="}, {"videoMetadata": {"fps": 1}}, {}]
+    assert post(site, GENERATE, {"contents": {"parts": parts}}).status == 200
+    assert seen(model)[0] == {"text": "Hi."}
+
+
+# Interactions -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "carried"),
+    [
+        ({"type": "text", "text": "Hi."}, [{"text": "Hi."}]),
+        (
+            [{"type": "document", "uri": "https://example.org/a.pdf", "mime_type": "application/pdf"}],
+            [{"fileData": {"fileUri": "https://example.org/a.pdf", "mimeType": "application/pdf"}}],
+        ),
+        ([{"type": "user_input", "content": [{"type": "text", "text": "Hi."}]}], [{"text": "Hi."}]),
+        ("", [{"text": "(The user's message is empty.)"}]),
+        ([{"type": "text", "text": " "}], [{"text": "(The user's message is empty.)"}]),
+    ],
+)
+def test_a_content_of_an_interaction_reaches_the_model(site: Site, given: Any, carried: Any) -> None:
+    model = STAGE.plays("Seen.")
+    assert post(site, "/v1beta/interactions", {"model": "callgate", "input": given}).json["status"] == "completed"
+    assert seen(model) == carried
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"type": "hologram"}, "input.type"),
+        ([{"type": "text", "text": "?"}, {"type": "file", "file_id": "f"}], "input[1].type"),
+        ([{"type": "image", "file_id": "f"}], "input[0].file_id"),
+        ([{"type": "document"}], "input[0]"),
+        ([{"type": "user_input", "content": [{"type": "hologram"}]}], "input[0].content[0].type"),
+        ([{"type": "function_result", "call_id": "c", "result": [{"type": "hologram"}]}], "input[0].result[0].type"),
+        ([{"type": "image", "uri": "ftp://example.org/a.png"}], "input[0].content[0]"),
+    ],
+)
+def test_a_content_that_no_model_would_see_is_refused_in_the_shape_of_interactions(
+    site: Site, given: Any, field: str
+) -> None:
+    refused = post(site, "/v1beta/interactions", {"model": "callgate", "input": given})
+    assert (refused.status, refused.json["error"]["code"]) == (400, "invalid_request")
+    assert refused.json["error"]["message"].startswith(f"{field}: ")
+
+
+# Page ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_a_page_that_no_model_could_fetch_is_refused(site: Site) -> None:
+    file = {"type": "file", "mediaType": "image/png", "url": "blob:http://localhost/1"}
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "?"}, file]}
+    assert post(site, "/api/v1/ui/chat", {"id": "a", "messages": [message]}).error == (400, "invalid_request")
+
+
+# The end of a conversation ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [
+        ([{"role": "model", "parts": [{"text": "I said."}]}], "a message of the user's must follow"),
+        (
+            [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "f"}}]}],
+            "its calls have no results (f)",
+        ),
+        ([{"role": "user", "parts": [{"thoughtSignature": "eA=="}]}], "says nothing"),
+    ],
+)
+@pytest.mark.parametrize("tools", [[], [{"functionDeclarations": [{"name": "f"}]}]], ids=["our tools", "its tools"])
+def test_a_conversation_that_cannot_be_answered_is_refused_for_what_it_ends_with(
+    site: Site, contents: Any, told: str, tools: Any
+) -> None:
+    STAGE.plays("Not said.")
+    refused = post(site, GENERATE, {"contents": contents, "tools": tools})
+    assert refused.status == 400
+    assert told in refused.json["error"]["message"]
