@@ -110,7 +110,6 @@ def test_what_is_not_there_or_does_not_fit_is_an_error_that_says_so():
         async with client(ToolServer.of([older, greet]), "auto") as it:
             for work, told in (
                 (it.read_resource("notes://nowhere"), "no resource 'notes://nowhere'"),
-                (it.subscribe_resource("notes://nowhere"), "no resource 'notes://nowhere'"),
                 (it.read_resource("notes://soon/x"), "year"),
                 (it.get_prompt("nothing"), "no prompt 'nothing'"),
                 (it.get_prompt("greet", {}), "who"),
@@ -192,6 +191,17 @@ def test_subscribers_hear_of_a_change():
 
     run(story())
     assert heard == ["notes://today"]
+
+
+@older_era
+def test_a_resource_that_is_not_there_has_no_subscribers():
+    async def story() -> None:
+        async with client(ToolServer.of([today, older]), "legacy") as it:
+            with pytest.raises(MCPError, match="no resource 'notes://nowhere'"):
+                await it.subscribe_resource("notes://nowhere")
+            await it.subscribe_resource("notes://1999/a")
+
+    run(story())
 
 
 @older_era

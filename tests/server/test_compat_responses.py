@@ -245,6 +245,7 @@ def test_a_stream_begins_before_the_model_says_anything(client: Any) -> None:
         begun = [next(events).type for _ in range(2)]
         SLOW.go.set()
         rest = [event.type for event in events]
+    SLOW.started.clear()
     assert begun == ["response.created", "response.in_progress"]
     assert (rest.count("response.created"), rest[-1]) == (0, "response.completed")
 
@@ -373,6 +374,30 @@ def test_a_response_whose_run_ends_while_it_is_fetched_is_completed(serve: Calla
     store.then = end
     got = site.get(f"/v1/responses/{made['id']}").json
     assert (got["status"], got["output"][0]["content"][0]["text"]) == ("completed", "Done.")
+
+
+class SlowStore(MemoryStore):
+    """A store in which no run begins before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+
+    async def acquire(self, *args: Any, **more: Any) -> Any:
+        await self.may.wait()
+        return await super().acquire(*args, **more)
+
+
+def test_a_response_in_the_background_is_found_as_soon_as_its_id_is_known(serve: Callable[..., Site]) -> None:
+    store, stage = SlowStore(), Stage()
+    site = serve(Gate(stage, [], store=store))
+    stage.plays("Done.")
+    made = site.post("/v1/responses", {"model": "callgate", "input": "Go.", "background": True}).json
+    polled = site.get(f"/v1/responses/{made['id']}")
+    assert (polled.status, polled.json["status"], polled.json["id"]) == (200, "in_progress", made["id"])
+    site.on_loop(store.may.set)
+    site.until(lambda: not site.service.live, "the end of the run")
+    assert site.get(f"/v1/responses/{made['id']}").json["status"] == "completed"
 
 
 # With tools of the client's own -------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class IncomingInteraction:
     stream: bool = False
     background: bool = False
     losses: Sequence[Loss] = ()
-    """What of its input could not be read into the contents."""
+    """Losses of its input on the way into the contents."""
 
 
 def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:

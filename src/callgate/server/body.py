@@ -67,7 +67,7 @@ def _parse(data: bytes, schema: JsonObject) -> JsonObject:
     if strict_json.has_more_separators(data, VALUES_MAX):
         raise HttpError(413, "too_large", f"The body has too many values: at most {VALUES_MAX} commas and colons are read.")
     value = strict_json.parse(data)
-    if strict_json.has_duplicate_keys(data, value):  # Whoever looked at the body before may have gone by the other one.
+    if strict_json.has_duplicate_keys(data, value):  # A proxy may have gone by the other one.
         raise HttpError(400, "invalid_json", f"A key stands twice in one object: {_twice(data)!r}. Send each once.")
     if not _validator(schema).is_valid(value):
         raise HttpError(422, "invalid_request", _misfit(value, schema))

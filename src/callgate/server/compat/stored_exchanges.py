@@ -197,10 +197,10 @@ async def find_exchange(service: Service, place: ExchangeId, missing: HttpError)
 async def _seen(service: Service, place: ExchangeId, missing: HttpError) -> StoredExchange:
     """An exchange as the journal and the runs of this process have it."""
     facts = await service.store.load(place.session)
-    if not facts:
-        raise missing
-    found = await asyncio.to_thread(_passed_on if place.is_passed_on else _exchange, facts, place)
-    run = service.run_of(place.session)
+    found = None
+    if facts:
+        found = await asyncio.to_thread(_passed_on if place.is_passed_on else _exchange, facts, place)
+    run = service.run_of(place.session)  # One that has just begun may have written nothing yet.
     if run is not None and not run.is_over and (found is None or (found.is_newest and not place.is_passed_on)):
         before = found.before if found is not None else ()
         return StoredExchange(before=before, contents=(), is_newest=True, run=run, model=run.model, at_s=run.began_s)
