@@ -23,7 +23,7 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("lazy_names", "metadata", "types", "prices", "errors", "events", "strict_json", "config")
+WORDS = ("lazy_names", "base_errors", "metadata", "types", "prices", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
     "wire", "gemini", "interactions", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls",
@@ -41,7 +41,14 @@ HUBS = {"models.embedded": "the embedded model puts eight pure pieces of `embedd
 LINES_MAX = 500
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("lazy_names",), ("metadata",), ("types",), ("errors", "prices"), ("strict_json",), ("events", "config"))
+WORD_ORDER = (
+    ("lazy_names",),
+    ("base_errors", "metadata"),
+    ("types",),
+    ("errors", "prices"),
+    ("strict_json",),
+    ("events", "config"),
+)
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
@@ -57,6 +64,7 @@ ALLOWED = {
     ): "how requests are timed and tried again, and streams cut into JSON, is the same for all servers",
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
     ("models", "wire"): "the model behind a client of Google's SDK has the same words for what went wrong",
+    ("models", "user_code"): "a model may be the program's own",
     ("models", "embedded"): "the embedded model speaks through its own engine",
     ("gemini", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callgate.base_errors import CallgateError, UsageError
 from callgate.types import Reply
 
 __all__ = [
@@ -56,25 +57,8 @@ class ToolError(Exception):
     """Raise this in a tool to tell the model, in a sentence, what went wrong and what it can do about it."""
 
 
-class CallgateError(Exception):
-    """The root of everything that callgate itself raises."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """How it is copied, and how it comes out of another process: with its fields, and without its constructor."""
-        return _made_again, (type(self), self.args), self.__dict__
-
-
-def _made_again(kind: type[CallgateError], args: tuple[Any, ...]) -> CallgateError:
-    """An error without its fields. Constructors cannot be called for it: they take more than the message."""
-    return kind.__new__(kind, *args)
-
-
 class AuditError(CallgateError):
     """The audit log cannot be written or read."""
-
-
-class UsageError(CallgateError, ValueError):
-    """callgate was used in a way that cannot work; the message says what to change."""
 
 
 class ToolNotDeclarableError(UsageError):
@@ -165,14 +149,23 @@ class InvalidRequestError(ModelError):
     """The server refused the request.
 
     `status` is its error status, `field` the field that it names, and `tool` the tool that this field belongs to.
-    `is_model_unknown` is True if it has no model of that name.
+    `is_model_unknown` is True if it has no model of that name. `unknown_fields` are the fields that it does not know: the
+    place of each, and its name.
     """
 
     def __init__(
-        self, message: str, *, status: str = "", field: str = "", tool: str | None = None, is_model_unknown: bool = False
+        self,
+        message: str,
+        *,
+        status: str = "",
+        field: str = "",
+        tool: str | None = None,
+        is_model_unknown: bool = False,
+        unknown_fields: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message)
         self.is_model_unknown = is_model_unknown
+        self.unknown_fields = tuple(unknown_fields)
         self.status = status
         self.field = field
         self.tool = tool

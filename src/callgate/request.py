@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.base_errors import expect
 from callgate.content.prompt import user_content
 from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
@@ -41,8 +42,10 @@ class ContextCache:
 
     def __post_init__(self) -> None:
         numbers: tuple[tuple[Any, Any], ...] = ((self.min_tokens, int), (self.uses, int), (self.ttl_s, (int, float)))
-        if not all(isinstance(value, kind) and 1 <= value < float("inf") for value, kind in numbers):
-            raise UsageError(f"{self!r}: expected numbers of at least 1")
+        for value, kind in numbers:
+            if isinstance(value, bool) or not isinstance(value, kind) or not 1 <= value < float("inf"):
+                raise UsageError(f"{self!r}: expected numbers of at least 1")
+        expect(self.history, bool, "ContextCache(history={})", "True or False")
 
 
 @dataclass(frozen=True, slots=True)

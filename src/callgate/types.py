@@ -1,6 +1,6 @@
 """The types of callgate: frozen data that every other file uses.
 
-This file knows no wire format, no model and no tool, and imports nothing of ours but `callgate.metadata`.
+This file knows no wire format, no model and no tool, and imports nothing of ours but `callgate.metadata` and two errors.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ else:  # Defaults of type variables are for checkers; the package that has them 
 
     OutputT, ResultT, DepsT = TypeVar("OutputT"), TypeVar("ResultT"), TypeVar("DepsT")
 
+from callgate.base_errors import UsageError, expect
 from callgate.metadata import AnswerMetadata, Citation, ServerStep, Source
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
@@ -161,8 +162,13 @@ class Media:
     """An address that the provider reads, instead of `data`: an uploaded file, `gs://` on Vertex, a public page."""
 
     def __post_init__(self) -> None:
+        expect(self.data, (bytes, bytearray, memoryview), "Media(data={})", "bytes")
+        expect(self.mime_type, str, "Media(mime_type={})", "text such as 'image/png'")
+        for name in ("name", "path", "uri"):
+            if not hasattr(value := getattr(self, name), "__fspath__"):
+                expect(value, (str, type(None)), f"Media({name}={{}})", "text")
         if sum((bool(self.data), self.path is not None, self.uri is not None)) > 1:
-            raise ValueError("Media has one of data=, path= and uri=")
+            raise UsageError("Media has one of data=, path= and uri=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +384,7 @@ class Limits:
             kinds = (int,) if is_whole else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
                 expected = "a whole number" if is_whole else "a number of seconds" if name.endswith("_s") else "a number"
-                raise ValueError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
+                raise UsageError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
 
 
 _LOWEST: dict[str, float] = {
@@ -401,6 +407,20 @@ class Price:
     """Of input that the server had in its cache; None: as much as other input."""
     above: tuple[int, Price] | None = None
     """A number of input tokens, and the price of a request with more of them."""
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached"):
+            value = getattr(self, name)
+            if name == "cached" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise UsageError(f"Price({name}={value!r}): expected a number of at least 0")
+        given: Any = self.above
+        match given:
+            case None | (int(), Price()):
+                pass
+            case above:
+                raise UsageError(f"Price(above={above!r:.200}): expected a number of tokens and a Price")
 
     def of(self, usage: Usage) -> float:
         """Return the cost of the usage of one request."""

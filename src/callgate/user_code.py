@@ -2,7 +2,8 @@
 
 Takes a callable, returns an `Outcome`: its value, or whatever it raised. `KeyboardInterrupt`, `SystemExit` and a
 cancellation raised by the user's code are outcomes too; only a cancellation of the waiting task propagates. The caller
-interprets the outcome.
+interprets the outcome. Models and stores, which may be the program's own, raise errors of their own; `keeps_running` makes
+one of callgate's of what would end the program.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from callgate.errors import CallgateError
 
-__all__ = ["Outcome", "ProgramInterrupt", "call", "call_async"]
+__all__ = ["Outcome", "ProgramInterrupt", "call", "call_async", "keeps_running"]
 
 T = TypeVar("T")
 
@@ -75,6 +76,27 @@ async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
         return Outcome(error=error)  # Something that the user's code waited for was cancelled, not this task.
     except BaseException as error:
         return Outcome(error=error)
+
+
+class keeps_running:
+    """Raise an error of this kind instead of what would end the program, and comes from user code in the block.
+
+    `SystemExit` and `KeyboardInterrupt` of a task end its event loop at once, for everybody on it.
+    """
+
+    __slots__ = ("_kind", "_who")
+
+    def __init__(self, kind: type[CallgateError], who: str) -> None:
+        self._kind, self._who = kind, who
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, ProgramInterrupt)):
+            return
+        text = call(lambda: str(error)).value
+        raise self._kind(f"{self._who} raised {type(error).__name__}" + (f": {text}" if text else "")) from error
 
 
 def is_current(task: asyncio.Task[Any] | None) -> bool:

@@ -19,6 +19,10 @@ TAKEN: list[tuple[str, Any, dict[str, Any]]] = [
     ("gemini-2.5-pro", "high", {"thinkingBudget": 24_576}),
     ("gemini-2.5-pro", 128, {"thinkingBudget": 128}),
     ("models/gemini-2.5-pro", -1, {"thinkingBudget": -1}),
+    ("google/gemini-2.5-pro", "high", {"thinkingBudget": 24_576}),
+    ("publishers/google/models/gemini-2.5-flash", "none", {"thinkingBudget": 0}),
+    ("projects/p/locations/l/publishers/google/models/gemini-2.5-flash", "low", {"thinkingBudget": 1_024}),
+    ("projects/p/locations/l/endpoints/123", "low", {"thinkingLevel": "LOW"}),
     ("gemini-3.8-flash", "minimal", {"thinkingLevel": "MINIMAL"}),
     ("gemini-3.8-flash", "none", {"thinkingLevel": "MINIMAL"}),
     ("gemini-3.8-flash", 0, {"thinkingLevel": "MINIMAL"}),
@@ -53,7 +57,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 def test_a_level_or_a_number_is_what_the_generation_takes(model: str, value: Any, fields: dict[str, Any]) -> None:
     assert thinking_fields(value, model) == fields
     body = {"contents": [{"role": "user", "parts": [{"text": "a"}]}], "generationConfig": {"thinkingConfig": fields}}
-    assert judge(body, model=model.removeprefix("models/")) is None
+    assert judge(body, model=model.rpartition("/")[2]) is None
 
 
 @pytest.mark.parametrize(("model", "value", "said"), REFUSED)

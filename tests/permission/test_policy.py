@@ -162,8 +162,8 @@ def test_a_default_that_is_no_verdict_fails_closed(default: Any):
     ("fields", "said"),
     [
         ({"mode": "wild"}, "Policy(mode='wild'): use 'default', 'auto_edit', 'yolo', 'plan'"),
-        ({"rules": "deny x"}, "use a list of rules"),
-        ({"rules": {"deny": "x"}}, "use a list of rules"),
+        ({"rules": "deny x"}, "Policy(rules='deny x'): expected a list of rules"),
+        ({"rules": {"deny": "x"}}, "expected a list of rules"),
         ({"rules": ["deny"]}, "the rule 'deny' cannot be read: write a verdict and one tool"),
         ({"rules": ["refuse x"]}, "a rule says 'refuse': use 'allow', 'ask' or 'deny'"),
         ({"rules": [{"verdict": "deny", "tools": "x"}]}, "a rule has no field 'tools': known are verdict, tool, server"),

@@ -377,6 +377,10 @@ def test_compressed_bodies() -> None:
 
     plain = b'"text": "The quick brown fox'
     assert plain in gzip.decompress(packed("gzip"))
+    assert plain in gzip.decompress(packed("x_gzip"))
+    assert plain in gzip.decompress(packed("members"))
+    assert plain in zlib.decompress(gzip.decompress(packed("twice")))
+    assert plain in zlib.decompress(packed("raw_deflate"), wbits=-15)
     assert plain in zlib.decompress(packed("deflate"))
     assert plain in packed("not_gzip")
     assert b"content-encoding: gzip" in seen("W38:not_gzip")[0].lower()

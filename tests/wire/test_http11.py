@@ -388,3 +388,18 @@ def test_no_byte_after_a_framing_error_is_given_out(between: bytes) -> None:
             assert not connection.can_be_kept
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "header", "sent_to"),
+    [
+        ("http://[fe80::1%25eth0]:81/x", "fe80::1%eth0", b"[fe80::1]:81", "http://[fe80::1%eth0]:81/x"),
+        ("http://[fe80::1%eth0]/x", "fe80::1%eth0", b"[fe80::1]", "http://[fe80::1%eth0]/x"),
+        ("https://[FE80::1%25en%2D0]/x", "FE80::1%en-0", b"[FE80::1]", "https://[FE80::1%en-0]/x"),
+        ("http://[fe80::1%25]/x", "fe80::1%25", b"[fe80::1]", "http://[fe80::1%25]/x"),
+        ("http://[::1]/x]", "::1", b"[::1]", "http://[::1]/x]"),
+    ],
+)
+def test_the_zone_of_an_address_is_for_this_machine_alone(url: str, host: str, header: bytes, sent_to: str) -> None:
+    address = Address.of(url)
+    assert (address.origin[1], address.host, address.url) == (host, header, sent_to)

@@ -495,3 +495,23 @@ def test_another_word_in_that_variable_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_a_context_that_is_none_is_refused_when_the_model_is_made(context: Any) -> None:
     with pytest.raises(UsageError, match=r"pass an ssl\.SSLContext"):
         GeminiModel("gemini-3.8-flash", api_key="k", ssl=context)
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+@pytest.mark.parametrize("make", [GeminiModel, OpenAIModel])
+def test_a_client_of_the_program_that_is_closed_is_named_in_a_sentence(library: str, make: Any) -> None:
+    module = pytest.importorskip(library)
+
+    async def story() -> None:
+        http = module.AsyncClient()
+        await http.aclose()
+        url = "http://127.0.0.1:9"
+        model = (
+            GeminiModel("gemini-3.8-flash", surface=surface_of(url), http=http)
+            if make is GeminiModel
+            else OpenAIModel("m", base_url=url, http=http)
+        )
+        with pytest.raises(UsageError, match="http= is closed: keep it open"):
+            await Gate(model).run("Go.")
+
+    run(story)

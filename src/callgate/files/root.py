@@ -15,6 +15,7 @@ import unicodedata
 import weakref
 from collections.abc import Iterator, Sequence
 
+from callgate.base_errors import expect
 from callgate.errors import ToolError, UsageError
 from callgate.files.beneath import DIRECTORY, PASSING, BackEnd, GuardedWalk, Opener, let_go, opener, resolve_links, walk_open
 from callgate.files.paths import Names, names_of, shown
@@ -33,6 +34,7 @@ class Root:
     """A folder that nothing gets out of."""
 
     def __init__(self, path: str | os.PathLike[str], *, links: bool, hard_links: bool, back_end: BackEnd) -> None:
+        expect(path, (str, os.PathLike), "the root is {}", "the path of a folder")
         self._opener: Opener = opener(back_end)
         self.path: str = os.path.abspath(os.fspath(path))
         self._paths = (self.path, os.path.realpath(self.path))

@@ -32,7 +32,7 @@ KEPT_MAX = 256
 FIELDS = ("systemInstruction", "tools", "toolConfig")
 """The fields that move into a cached content, and are refused beside it."""
 # Models that cache by themselves only, or not at all.
-_WITHOUT = re.compile(r"(?:models/)?(?:gemma-|gemini-4-)")
+_WITHOUT = re.compile(r"(?:.*/)?(?:gemma-|gemini-4-)")
 _LOST = re.compile(r"cached ?content", re.IGNORECASE)
 
 

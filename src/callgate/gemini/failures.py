@@ -7,7 +7,7 @@ asked for, if it did. This file sends and waits for nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate.errors import (
@@ -20,6 +20,7 @@ from callgate.errors import (
     ServerUnavailableError,
     ToolsUnsupportedError,
 )
+from callgate.gemini.unknown_fields import unknown_names
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent, clean, refusal, seconds_of, wait_of_headers
@@ -87,7 +88,9 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     if code == 400 and sent.tools and _NO_TOOLS.search(message):
         sentence = f"{sent.model!r} has no function calling of its own ({named}): {message} Use mode='prompted'."
         return refusal(ToolsUnsupportedError(sentence, status=word))
-    return refusal(_invalid(code, named, word, message, details, sent))
+    violations = [violation for item in details for violation in objects_in(item.get("fieldViolations"))]
+    unknown = unknown_names(str(error.get("message") or ""), violations) if code == 400 else ()
+    return refusal(_invalid(code, named, word, message, violations, sent, unknown))
 
 
 def _code(status: int | None, code: Any, word: str) -> int:
@@ -112,8 +115,15 @@ def _rate_limited(code: int, message: str, details: list[JsonObject], headers: M
     return Failure(error, retry=True, wait_s=wait_s, is_pressure=True)
 
 
-def _invalid(code: int, named: str, word: str, message: str, details: list[JsonObject], sent: Sent) -> ModelError:
-    violations = [violation for item in details for violation in objects_in(item.get("fieldViolations"))]
+def _invalid(
+    code: int,
+    named: str,
+    word: str,
+    message: str,
+    violations: list[JsonObject],
+    sent: Sent,
+    unknown: Sequence[tuple[str, str]],
+) -> ModelError:
     field = clean(str(violations[0].get("field") or "")) if violations else ""
     found = _PLACE.search(f"{field} {message}")
     tool = sent.tools[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
@@ -124,6 +134,7 @@ def _invalid(code: int, named: str, word: str, message: str, details: list[JsonO
         field=field or (found[0] if found else ""),
         tool=tool,
         is_model_unknown=code == 404 and _NO_MODEL.search(message) is not None,
+        unknown_fields=unknown,
     )
 
 

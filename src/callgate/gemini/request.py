@@ -16,6 +16,7 @@ from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
 from callgate.gemini.thinking_config import generation_of, thinking_fields
+from callgate.gemini.unknown_fields import UnknownFields, unknown_fields_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
@@ -47,7 +48,7 @@ TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels
 """Setting -> its name beside contents."""
 _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
 # "JSON mode is not enabled for models/gemma-..."
-_WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
+_WITHOUT_SCHEMA = re.compile(r"(?:.*/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 """The fields that Vertex takes in countTokens."""
 
@@ -55,7 +56,9 @@ _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 class BodyBuilder:
     """A builder of the bodies of one model's requests."""
 
-    def __init__(self, model: str, surface: SurfaceKind) -> None:
+    def __init__(self, model: str, surface: SurfaceKind, endpoint: str | None = None) -> None:
+        self.unknown = UnknownFields() if endpoint is None else unknown_fields_of(endpoint)
+        """The fields of contents that the server does not know."""
         self._model = model
         self._surface: SurfaceKind = surface
         self._vouch = (generation_of(model) or (3,)) >= (3,)
@@ -70,7 +73,10 @@ class BodyBuilder:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
         request = self._told(request)
-        return [*request.conversation.encoded_for(self.origin, vouch=self._vouch)], self._around(request, None)
+        return self._contents(request), self._around(request, None)
+
+    def _contents(self, request: ModelRequest) -> list[bytes]:
+        return self.unknown.without(request.conversation.encoded_for(self.origin, vouch=self._vouch))
 
     def _told(self, request: ModelRequest) -> ModelRequest:
         is_told = request.output is not None and not self._holds_to_schema(request)
@@ -85,7 +91,7 @@ class BodyBuilder:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
         request = self._told(request)
-        contents = [*request.conversation.encoded_for(self.origin, vouch=self._vouch)]
+        contents = self._contents(request)
         if cached is not None:
             del contents[: cached[1]]
         if request.feedback:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
+from callgate.base_errors import expect
 from callgate.config.known_secrets import remember_secrets
 from callgate.errors import AuthError, UsageError
-from callgate.wire.credentials import checked_base_url, checked_key, split_login
+from callgate.wire.credentials import checked_base_url, checked_key, expect_key, split_login
 
 __all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment", "wants_vertex"]
 
@@ -115,6 +116,7 @@ class Surface:
         Raises:
             UsageError: by this name the way would lead elsewhere.
         """
+        expect(model, str, "the name of a model is {}", "text such as 'gemini-flash-latest'")
         if any(step in ("", ".", "..") for step in model.split("/")):
             raise UsageError(f"{model!r} cannot be the name of a model; names are such as 'gemini-flash-latest'")
         name = quote(model, safe="/@")
@@ -188,6 +190,7 @@ def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: s
     Raises:
         UsageError: the environment names no way in; the message says which variable to set.
     """
+    expect_key(api_key)
     given = os.environ if env is None else env
     env = {name: value.strip() for name, value in given.items() if name.startswith(("GOOGLE_", "GEMINI_"))}
     # A key that was read from a file often brings its line end along.

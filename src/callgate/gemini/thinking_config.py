@@ -38,7 +38,7 @@ _WITHOUT = re.compile(r"gemini-(?:1|2\.0)|gemini-2\.5-[\w-]*(?:image|tts)|gemma-
 
 def generation_of(model: str) -> tuple[int, ...] | None:
     """The generation of a Gemini model, `(3, 8)`; None for one that does not say, which is taken as the newest."""
-    found = re.match(r"(?:models/)?gemini-(\d+)(?:\.(\d+))?", model)
+    found = re.match(r"(?:.*/)?gemini-(\d+)(?:\.(\d+))?", model)
     return tuple(int(number) for number in found.groups() if number) if found else None
 
 
@@ -55,7 +55,7 @@ def thinking_fields(value: Any, model: str) -> JsonObject:
         words = ", ".join(map(repr, LEVELS))
         raise UsageError(f"thinking={value!r}: use one of {words}, 'none', a number of tokens, or True")
     tokens = value if isinstance(value, int) else 0 if level is None or level == "none" else LEVELS[level]
-    name = model.removeprefix("models/")
+    name = model.rpartition("/")[2]
     if _WITHOUT.match(name):
         raise UsageError(f"thinking={value!r}: {model!r} does not think; leave the setting out")
     generation = generation_of(model)

@@ -30,7 +30,7 @@ _GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "st
 _TOP = ("service_tier", "environment", "agent_config", "webhook_config")
 _LEVELS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 24_576}
 """Levels of thinking, and the most tokens that each is taken for."""
-_WITH_MINIMAL = re.compile(r"(?:models/)?gemini-(?:3\.6-flash|3\.5-flash)")
+_WITH_MINIMAL = re.compile(r"(?:.*/)?gemini-(?:3\.6-flash|3\.5-flash)")
 _AGENTS = re.compile(r"(?:deep-research|antigravity|code-mender)\b")
 _KEPT_MAX = 64
 # Written by callgate itself, so that no setting may replace them.

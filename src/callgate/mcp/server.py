@@ -10,14 +10,16 @@ import asyncio
 import contextlib
 import copy
 import importlib.util
+import os
 import re
 import shlex
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
+from callgate.base_errors import expect
 from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.json_node import Node, ShapeError
@@ -112,6 +114,13 @@ class McpServer:
         oauth: OAuthClient | None = None,
     ) -> None:
         _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
+        for what, given in (("env", env), ("headers", headers)):
+            expect(
+                given,
+                (Mapping, type(None)),
+                f"McpServer({name!r}): {what}={{}}",
+                "names and values, as in {'NAME': 'value'}",
+            )
         self.name = name
         self.version = 0
         self.command = None if command is None else tuple(command)
@@ -360,13 +369,13 @@ def _check(
     name: str, command: Sequence[str] | None, url: str | None, transport: str | None, times: Mapping[str, float | None]
 ) -> None:
     where = f"McpServer({name!r})"
-    if not _NAME.fullmatch(name):
+    if not isinstance(cast("object", name), str) or not _NAME.fullmatch(name):
         raise UsageError(f"{where}: the name must be 1 to 40 letters, digits, '_', '-' or '.'")
     if is_reserved_server(name):
         raise UsageError(f"{where}: the name is reserved for the program's own tools in rules; give another one")
     if (command is None) == (url is None):
         raise UsageError(f"{where}: give either command=[...] or url='...'")
-    if command is not None and (isinstance(command, str) or not command):
+    if command is not None and not _is_command(command):
         raise UsageError(f"{where}: command={command!r} must be a list of strings, the program first")
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise UsageError(f"{where}: the url must begin with http:// or https://")
@@ -377,6 +386,12 @@ def _check(
         raise UsageError(f"{where}: transport={transport!r}: use 'http', 'sse' or None")
     if importlib.util.find_spec("mcp") is None:
         raise UsageError(f"{where}: MCP servers need the package mcp; install it with: pip install 'callgate[mcp]'")
+
+
+def _is_command(command: object) -> bool:
+    if isinstance(command, (str, bytes)) or not isinstance(command, Sequence) or not command:
+        return False
+    return all(isinstance(word, (str, os.PathLike)) for word in cast("Sequence[object]", command))
 
 
 def _likely(url: str | None) -> list[Transport]:

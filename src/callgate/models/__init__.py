@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from callgate.errors import ConnectionLostError, UsageError
+from callgate.errors import ConnectionLostError, ModelError, UsageError
 from callgate.events import CallArgsDelta, Notice
 from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
 from callgate.types import JsonObject
+from callgate.user_code import keeps_running
 
 __all__ = [
     "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering", "asked",
@@ -122,17 +123,21 @@ class answering:
     ```
     """
 
-    __slots__ = ("_items", "_name")
+    __slots__ = ("_guard", "_items", "_name")
 
     def __init__(self, model: Model, request: ModelRequest) -> None:
         self._name = model.name
-        self._items = asked(model, request)
+        self._guard = keeps_running(ModelError, f"model {self._name!r}")
+        with self._guard:
+            self._items = asked(model, request)
 
     async def __aenter__(self) -> AsyncIterator[Item]:
         return self._items
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await close_items(self._items)
+        with self._guard:
+            await close_items(self._items)
+        self._guard.__exit__(kind, error, trace)
         if isinstance(error, asyncio.CancelledError) and not _is_cancelled():
             # It would pass for a cancellation of the caller, and end tasks without a word.
             raise ConnectionLostError(_GAVE_UP.format(self._name), retryable=True) from error
@@ -158,4 +163,5 @@ async def close_model(model: Model) -> None:
     """Close what a model holds open, if it holds anything."""
     close = getattr(model, "aclose", None)
     if close is not None:
-        await close()
+        with keeps_running(ModelError, f"model {model.name!r}"):
+            await close()

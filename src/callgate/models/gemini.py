@@ -34,7 +34,13 @@ __all__ = ["GeminiModel"]
 HOPS_MAX = 32
 """The limit of requests for one answer."""
 
-WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
+ADAPTED_MAX = 8
+"""The limit of requests to a server that names one unknown field at a time."""
+
+FIELDS_SHOWN = 10
+"""The limit of fields in a notice about those that were left out."""
+
+WITHOUT_TOOLS = re.compile(r"(?:.*/)?gemma-")
 """Models of the same API that have no function calling."""
 
 
@@ -67,13 +73,15 @@ class GeminiModel:
         ssl: SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        if surface is not None and not isinstance(surface, Surface):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"surface={surface!r:.200}: expected a Surface object")
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
         self._name = name
         self._client = client or GeminiClient(surface, limits=limits, options=http_options(http, ssl, headers))
         if client is not None and (http is not None or ssl is not None or headers):
             raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
-        self._bodies = BodyBuilder(name, surface.kind)
+        self._bodies = BodyBuilder(name, surface.kind, f"{surface.base_url} {surface.version}")
 
     @cached_property
     def caches(self) -> CacheManager:
@@ -139,8 +147,14 @@ class GeminiModel:
             ModelError: the server does not say.
             UsageError: a setting or a mix of tools that cannot work.
         """
-        body = counting(self._bodies.body(request), self._name, self._client.surface.kind)
-        return await self._client.count_tokens(self._name, body)
+        body = self._bodies.body(request)
+        kind = self._client.surface.kind
+        try:
+            return await self._client.count_tokens(self._name, counting(body, self._name, kind))
+        except InvalidRequestError as error:
+            if not self._bodies.unknown.learn(error.unknown_fields, body) or (again := self._bodies.body(request)) == body:
+                raise
+        return await self._client.count_tokens(self._name, counting(again, self._name, kind))
 
     async def describe(self) -> JsonObject | None:
         """The server's description of the model, with its limits; None if the server does not say.
@@ -176,8 +190,8 @@ class _Answer:
     """One answer, of as many requests as the server breaks it into."""
 
     __slots__ = (
-        "_bodies", "_caches", "_client", "_continuation", "_headers", "_hops", "_items", "_model", "_prefix", "_request",
-        "_until",
+        "_bodies", "_body", "_caches", "_client", "_continuation", "_headers", "_hops", "_is_shown", "_items", "_model",
+        "_prefix", "_request", "_until",
     )  # fmt: skip
 
     def __init__(
@@ -192,6 +206,10 @@ class _Answer:
         self._continuation = Continuation()
         self._headers = checked_headers(request.settings.get("headers")) or None
         self._hops = 0
+        self._body = b""
+        """The body of the latest request."""
+        self._is_shown = False
+        """True once a chunk was handed out."""
         self._until: float | None = None
         """The deadline of the whole answer, by the client's clock."""
         self._items: RetryingStream | None = None
@@ -207,6 +225,9 @@ class _Answer:
             try:
                 item = await items.__anext__()
             except ModelError as error:
+                if (notice := self._adapted(error)) is not None:
+                    self._until = items.until
+                    return notice
                 if self._prefix is None or self._caches is None or self._hops > 1 or not self._caches.is_lost(error):
                     raise
                 # The server has dropped it: everything is sent, and the run does not notice.
@@ -219,7 +240,22 @@ class _Answer:
                 self._until = items.until
                 self._items = None
             else:
-                return item if isinstance(item, Notice) else self._continuation.take(item)
+                if isinstance(item, Notice):
+                    return item
+                self._is_shown = True
+                return self._continuation.take(item)
+
+    def _adapted(self, error: ModelError) -> Notice | None:
+        """Prepare a request without the fields that the server does not know; None if there is nothing to leave out."""
+        if not isinstance(error, InvalidRequestError) or self._is_shown or self._hops >= ADAPTED_MAX:
+            return None
+        left_out = self._bodies.unknown.learn(error.unknown_fields, self._body)
+        if not left_out or self._next_body() == self._body:
+            return None
+        self._items = None
+        fields = ", ".join(left_out[:FIELDS_SHOWN]) + (" and others" if len(left_out) > FIELDS_SHOWN else "")
+        told = f"The server does not know these fields of the conversation, and is sent it without them: {fields}."
+        return Notice("adapted", told, "warning")
 
     async def _cached(self, caches: CacheManager) -> CachedPrefix | None:
         """Return the cached content that the request begins with, if there is one or it is worth one."""
@@ -236,14 +272,17 @@ class _Answer:
             raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
         self._hops += 1
         request = self._request
-        cached = None if self._prefix is None else (self._prefix.name, self._prefix.count)
-        body = self._bodies.body(request, continuation=self._continuation.token, cached=cached)
+        body = self._body = self._next_body()
         self._continuation.begin()
         tools = request.declaration.names.values()
         items = self._items = self._client.chunks(
             self._model, body, stream=request.stream, tools=tools, headers=self._headers, until=self._until
         )
         return items
+
+    def _next_body(self) -> bytes:
+        cached = None if self._prefix is None else (self._prefix.name, self._prefix.count)
+        return self._bodies.body(self._request, continuation=self._continuation.token, cached=cached)
 
     async def aclose(self) -> None:
         items, self._items = self._items, None

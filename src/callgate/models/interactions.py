@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
+from callgate.base_errors import expect
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
@@ -60,6 +61,7 @@ class InteractionsModel:
         headers: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        expect(surface, (Surface, type(None)), "surface={}", "a Surface object")
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
         if client is not None and (http is not None or ssl is not None or headers):

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
+from callgate.base_errors import expect
 from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
@@ -60,6 +61,7 @@ class OpenAIModel:
         ssl: SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        expect(name, str, "the name of a model is {}", "text")
         self._name = name
         if client is not None and (http is not None or ssl is not None or headers):
             raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")

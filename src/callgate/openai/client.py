@@ -14,6 +14,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from callgate import strict_json
+from callgate.base_errors import expect
 from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError, ModelError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import finish_reason_of, says_something
@@ -21,7 +22,7 @@ from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
-from callgate.wire.credentials import checked_base_url, checked_key, split_login
+from callgate.wire.credentials import checked_base_url, checked_key, expect_key, split_login
 from callgate.wire.dialect import HttpRequest, Response
 from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
@@ -84,6 +85,8 @@ def endpoint_from_environment(
     Raises:
         UsageError: there is no key for a server elsewhere; the message says which variable to set.
     """
+    expect_key(api_key)
+    expect(base_url, (str, type(None)), "base_url={}", "text such as 'http://127.0.0.1:8080/v1'")
     env = os.environ if env is None else env
     url = (base_url or env.get("OPENAI_BASE_URL", "")).strip() or OPENAI_URL
     # A key that was read from a file often brings its line end along.

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from callgate import strict_json, user_code
+from callgate.base_errors import expect_list
 from callgate.errors import JsonError, UsageError
 from callgate.permission.rules import KINDS
 from callgate.permission.subject import Subject
@@ -76,6 +77,7 @@ class Hook:
         if not words or not all(isinstance(word, str) and word for word in words):
             raise UsageError(f"a hook has the command {command!r:.80}: use a list of words, the program first")
         object.__setattr__(self, "command", tuple(words))
+        expect_list(self.environment, "a hook has environment={}", "a list of names of variables")
         object.__setattr__(self, "environment", tuple(self.environment))
         if self.when not in ("before", "after"):
             raise UsageError(f"a hook runs {self.when!r}: use 'before' or 'after'")
@@ -83,7 +85,9 @@ class Hook:
             raise UsageError(f"a hook has on_failure={self.on_failure!r}: use 'warn' or 'deny'")
         if self.kind is not None and self.kind not in KINDS:
             raise UsageError(f"a hook is for the kind {self.kind!r}: use {', '.join(map(repr, KINDS))}")
-        if not 0 < _number(self.timeout_s, "timeout_s") < float("inf") or _number(self.output_bytes, "output_bytes") < 1:
+        if not 0 < _number(self.timeout_s, "timeout_s") < float("inf") or not (
+            1 <= _number(self.output_bytes, "output_bytes") < float("inf")
+        ):
             raise UsageError("a hook needs a timeout_s above 0 and output_bytes of at least 1")
         subject = Subject.read(self.tool, self.server, what="a hook")
         object.__setattr__(self, "tool", subject.tool)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.base_errors import expect, expect_list
 from callgate.errors import UsageError
 from callgate.permission.call_paths import paths_in
 from callgate.permission.patterns import PathGlob, path_parts
@@ -88,8 +89,11 @@ class Policy:
             raise UsageError(f"Policy(default={self.default!r}): use 'allow', 'ask', 'deny' or None")
         if self.mode not in MODES:
             raise UsageError(f"Policy(mode={self.mode!r}): use {', '.join(map(repr, MODES))}")
-        if isinstance(self.rules, (str, Mapping)):
-            raise UsageError("Policy(rules=...): use a list of rules")
+        expect_list(self.rules, "Policy(rules={})", "a list of rules")
+        for name in ("sensitive", "runs_code"):
+            expect_list(getattr(self, name), f"Policy({name}={{}})", "a list of path patterns")
+        expect_list(self.hooks, "Policy(hooks={})", "a list of Hook objects")
+        expect(self.nobody, str, "Policy(nobody={})", "a sentence")
         object.__setattr__(self, "rules", tuple(map(rule_from, self.rules)))
         object.__setattr__(self, "sensitive", tuple(self.sensitive))
         object.__setattr__(self, "hooks", tuple(self.hooks))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from callgate.base_errors import expect
 from callgate.errors import RateLimitedError, UsageError
 from callgate.permission.buckets import Bucket, Line, QueueFullError, Rate, Ticket, Window
 from callgate.permission.subject import Subject
@@ -53,6 +54,11 @@ class RateLimits:
     """Tokens of requests and answers together, as the model counts them."""
 
     def __post_init__(self) -> None:
+        for what, rates in (("tools", self.tools), ("kinds", self.kinds)):
+            expect(rates, Mapping, f"RateLimits({what}={{}})", "names and rates, as in {'search_*': Rate(per_s=1)}")
+            for name, rate in rates.items():
+                expect(rate, Rate, f"RateLimits({what}): {name!r} has the rate {{}}", "a Rate")
+        expect(self.total, (Rate, type(None)), "RateLimits(total={})", "a Rate")
         for name in self.tools:
             Subject.read(name, what="RateLimits(tools=...)")
         if self.when_used_up not in ("wait", "refuse"):
@@ -60,7 +66,7 @@ class RateLimits:
         for name in ("waiting", "patience_s", "requests_per_minute", "tokens_per_minute"):
             value: Any = getattr(self, name)
             optional = value is None and name.endswith("minute")
-            if not optional and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+            if not optional and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf):
                 raise UsageError(f"RateLimits({name}={value!r}): expected a number above 0")
 
     def rates_for(self, definition: ToolDefinition) -> dict[str, Rate]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from callgate.base_errors import UsageError, expect
 from callgate.declaration import DECLARATIONS_MAX, split_built_in
-from callgate.errors import UsageError
 from callgate.models.choice import ModelLike, open_model
 from callgate.permission import Policy, RateLimits
 from callgate.permission.guard import Guard
@@ -74,7 +74,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         policy=policy,
         approve=approve,
         rates=rates or RateLimits(),
-        audit=_audit_log(audit) if isinstance(audit, (str, PathLike)) else audit,
+        audit=None if audit is None else _audit_log(audit),
         cache=results,
     )
     declarer = ToolDeclarer(
@@ -102,7 +102,8 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     return config
 
 
-def _audit_log(path: str | PathLike[str]) -> AuditLog:
+def _audit_log(given: AuditLog | str | PathLike[str]) -> AuditLog:
     from callgate.permission import AuditLog
 
-    return AuditLog(path)
+    expect(given, (str, PathLike, AuditLog), "audit={}", "the path of an audit log, or an AuditLog object")
+    return given if isinstance(given, AuditLog) else AuditLog(given)

@@ -20,7 +20,7 @@ from callgate.host import Person
 from callgate.machine import facts
 from callgate.machine.calls import CallBatch
 from callgate.run.config import GateConfig
-from callgate.run.sessions import Session
+from callgate.run.sessions import STORE_GUARD, Session
 from callgate.store import Lease
 from callgate.types import CallRecord, FunctionCall, SessionRule
 
@@ -170,7 +170,8 @@ class RunContext:
     async def _renew_lease(self) -> None:
         """Stop a run that lost its session: another one has taken over."""
         try:
-            await self.config.store.renew(self.lease)
+            with STORE_GUARD:
+                await self.config.store.renew(self.lease)
         except SessionLostError as error:
             self.session.broken = True
             self.cancellation.fail(error)

@@ -7,11 +7,15 @@ import contextvars
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from callgate.errors import SessionBusyError
+from callgate.errors import SessionBusyError, StoreError
 from callgate.store import LEASE_S, Lease, Store
 from callgate.sync import PROCESS_LOCK
+from callgate.user_code import keeps_running
 
-__all__ = ["CURRENT_LEASES", "LeaseHolder", "LeaseRenewal", "acquire_lease"]
+__all__ = ["CURRENT_LEASES", "STORE_GUARD", "LeaseHolder", "LeaseRenewal", "acquire_lease"]
+
+STORE_GUARD = keeps_running(StoreError, "the store")
+"""Around each use of a store during a run: it may be the program's own."""
 
 CURRENT_LEASES: contextvars.ContextVar[tuple[Lease, ...]] = contextvars.ContextVar("callgate_leases", default=())
 """The leases of the runs that called the current code. Not the runs: a context may live long."""
@@ -44,7 +48,8 @@ async def acquire_lease(store: Store, session: str, *, owner: str, wait_max_s: f
     wait_s, waited_s = 0.02, 0.0
     while True:
         try:
-            return await store.acquire(session, owner=owner)
+            with STORE_GUARD:
+                return await store.acquire(session, owner=owner)
         except SessionBusyError:
             if waited_s >= wait_max_s:
                 raise

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
+from callgate.base_errors import expect
+
 if TYPE_CHECKING:
     from callgate.content.prompt import Prompt
     from callgate.events import Event, EventOf
@@ -271,6 +273,8 @@ class RunMethods:
         headers: Mapping[str, Mapping[str, str]] | None = None,
     ) -> RunTask[Reply[Any]]:
         """Start a run in its own task."""
+        if watch is not None:
+            expect(watch, Callable, "watch={}", "an async function that is called with every event")
         request = self._resources.request(prompt, session, history, tool_choice, answers, output)
         config = self._config
         if deps is not None:

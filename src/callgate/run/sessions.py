@@ -19,7 +19,7 @@ from typing import Protocol
 from callgate.errors import StoreError, UsageError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.run.lease import CURRENT_LEASES, LeaseHolder, LeaseRenewal, acquire_lease
+from callgate.run.lease import CURRENT_LEASES, STORE_GUARD, LeaseHolder, LeaseRenewal, acquire_lease
 from callgate.store import Lease, MemoryStore, Store
 from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
@@ -27,7 +27,7 @@ from callgate.store.protocol import check_id
 from callgate.sync import PROCESS_LOCK, CrossLoopLock, call_in_loop
 from callgate.types import CallRecord
 
-__all__ = ["ActiveRun", "Session", "Sessions", "running"]
+__all__ = ["STORE_GUARD", "ActiveRun", "Session", "Sessions", "running"]
 
 logger = logging.getLogger("callgate.run")
 
@@ -89,8 +89,9 @@ class Session:
             now_s = time.time()
             new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
             try:
-                append = store.append(lease, new_facts, position=self.position, durable=durable)
-                await (_within(STOP_WAIT_S, append) if self.is_stopping else append)
+                with STORE_GUARD:
+                    append = store.append(lease, new_facts, position=self.position, durable=durable)
+                    await (_within(STOP_WAIT_S, append) if self.is_stopping else append)
             except BaseException:
                 self.broken = True
                 raise
@@ -183,7 +184,8 @@ class Sessions:
     async def release(self, session: Session, lease: Lease, store: Store) -> None:
         """Release the session's lease and lock."""
         try:
-            await store.release(lease)
+            with STORE_GUARD:
+                await store.release(lease)
         except Exception as error:  # A store of the program's may raise anything, and what the run has done is done.
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
@@ -261,7 +263,8 @@ async def _within(wait_s: float, work: Awaitable[None]) -> None:
 
 async def _catch_up(session: Session, store: Store) -> None:
     """Replay what is new in the journal. A journal that cannot be applied is replayed again from its beginning."""
-    new_facts = await store.load(session.id, start=session.position)
+    with STORE_GUARD:
+        new_facts = await store.load(session.id, start=session.position)
     try:
         begun_s = time.monotonic()
         for fact in new_facts:
@@ -272,5 +275,6 @@ async def _catch_up(session: Session, store: Store) -> None:
                 begun_s = time.monotonic()
     except Exception:
         logger.exception("the journal of session %r holds a fact that cannot be applied", session.id)
-        journal = await store.load(session.id)
+        with STORE_GUARD:
+            journal = await store.load(session.id)
         session.machine, session.position, session.is_reported = RunMachine(journal), len(journal), False

@@ -283,9 +283,15 @@ def _encoded(name: str, pack: Callable[[bytes], bytes]) -> Act:
     return act
 
 
-def _gzip(data: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=31)
+def _gzip(data: bytes, wbits: int = 31) -> bytes:
+    packer = zlib.compressobj(wbits=wbits)
     return packer.compress(data) + packer.flush()
+
+
+def _members(data: bytes) -> bytes:
+    """Several members of gzip, one of them empty, and padding."""
+    third = len(data) // 3
+    return _gzip(data[:third]) + _gzip(b"") + _gzip(data[third:]) + b"\0" * 8
 
 
 def _brotli(data: bytes) -> bytes:
@@ -400,7 +406,10 @@ HTTP_FAULTS: tuple[Fault, ...] = (
         "captive_portal": _says(_PAGE % (b"Welcome", b"Free WiFi"), 200, "text/html"),
     }),
     row("W38", "encoding", "compressed bodies, honest and not", {
-        "gzip": _encoded("gzip", _gzip), "deflate": _encoded("deflate", zlib.compress), "br": _encoded("br", _brotli),
+        "gzip": _encoded("gzip", _gzip), "x_gzip": _encoded("x-gzip", _gzip), "members": _encoded("gzip", _members),
+        "twice": _encoded("deflate, gzip", lambda data: _gzip(zlib.compress(data))),
+        "deflate": _encoded("deflate", zlib.compress), "raw_deflate": _encoded("deflate", lambda data: _gzip(data, -15)),
+        "br": _encoded("br", _brotli),
         "not_gzip": _encoded("gzip", lambda data: data), "unknown": _encoded("x-none", lambda data: data), "bomb": _bomb,
     }),
     row("W39", "redirect", "the way leads elsewhere", {

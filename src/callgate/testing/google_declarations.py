@@ -52,6 +52,8 @@ class Refusal:
     status: str = "INVALID_ARGUMENT"
     reason: str = ""
     """The machine-readable reason of some refusals, such as `API_KEY_INVALID`."""
+    violations: tuple[tuple[str, str], ...] = ()
+    """Every place that is to blame, with its description, where there may be several."""
 
     @property
     def details(self) -> list[JsonObject]:
@@ -59,8 +61,9 @@ class Refusal:
         rpc = "type.googleapis.com/google.rpc."
         details: list[JsonObject] = []
         if self.field and self.message != BARE:
-            violation = {"field": self.field, "description": self.message}
-            details.append({"@type": f"{rpc}BadRequest", "fieldViolations": [violation]})
+            places = self.violations or ((self.field, self.message),)
+            violations = [{"field": field, "description": description} for field, description in places]
+            details.append({"@type": f"{rpc}BadRequest", "fieldViolations": violations})
         if self.reason:
             details.append({"@type": f"{rpc}ErrorInfo", "reason": self.reason, "domain": "googleapis.com"})
         return details

@@ -72,7 +72,8 @@ def judge_all(
     clean, violations = fit(parsed, surface)
     if violations:
         message = "\n".join(violation.description for violation in violations)
-        yield Refusal(message, violations[0].field, "fields")
+        places = tuple((violation.field, violation.description) for violation in violations)
+        yield Refusal(message, violations[0].field, "fields", violations=places)
         return  # a body that does not parse never reaches the rules
     known = None if signatures is None else frozenset(decode_base64(text) or b"" for text in signatures)
     case = Case(clean, model, surface, streaming, known)

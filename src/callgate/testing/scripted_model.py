@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from callgate.base_errors import expect_list
 from callgate.content.build import call_part
 from callgate.content.normalize import spelled_content
 from callgate.content.prompt import user_content
@@ -134,6 +135,7 @@ class ScriptedModel:
         repeat_last: bool = False,
         piece_chars: int = 8,
     ) -> None:
+        expect_list(script, "ScriptedModel(script={})", "a list of answers")
         self._script = list(script)
         self._name = name
         self._strict = strict

@@ -53,6 +53,8 @@ class Executor:
         limits: Limits | None = None,
         aliases: Mapping[str, str] | None = None,
     ) -> None:
+        if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"limits={limits!r:.200}: expected a Limits object, as in limits=Limits(turns=5)")
         self.limits = limits or Limits()
         self._aliases = ToolAliases(aliases or {})
         self._own_names: dict[str, str] = {}

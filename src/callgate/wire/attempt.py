@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from callgate.errors import LimitExceededError, ModelError, ProtocolError, RequestTimeoutError
 from callgate.types import JsonObject, Limits
+from callgate.wire.content_codec import unknown_encodings
 from callgate.wire.credentials import redact, secrets_of
 from callgate.wire.dialect import Dialect, HttpRequest, Response
 from callgate.wire.failures import Failure, HttpError, failure_of_exception, proxy_login
@@ -417,8 +418,7 @@ def _too_late(message: str) -> _FailedError:
 
 def _refuse_encoding(encoding: str) -> None:
     """Refuse encodings that were not requested: support for them would depend on installed packages."""
-    names = [name.strip().lower() for name in encoding.split(",")]
-    if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
+    if strange := unknown_encodings(encoding):
         raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
 
 

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 
+from callgate.base_errors import expect
 from callgate.errors import ModelError, ProtocolError, UsageError
 from callgate.types import JsonObject, Limits
 from callgate.wire.dialect import Dialect, HttpRequest
@@ -51,6 +52,7 @@ class HttpClient:
         options: HttpOptions | None = None,
     ) -> None:
         self.dialect = dialect
+        expect(limits, (Limits, type(None)), "limits={}", "a Limits object")
         self.limits = limits or Limits()
         self.clock = clock
         self.renew = renew

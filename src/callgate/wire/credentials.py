@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from callgate.config.known_secrets import redact_known, remember_secrets
 from callgate.errors import UsageError
 
-__all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
+__all__ = ["checked_base_url", "checked_headers", "checked_key", "expect_key", "redact", "secrets_of", "split_login"]
 
 _BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*", re.IGNORECASE)
 _LOGIN = re.compile(r"^([a-z]+://)?.*@", re.IGNORECASE | re.DOTALL)
@@ -56,6 +56,16 @@ def checked_key(key: str, whose: str) -> str:
         raise UsageError(f"the key for {whose} is empty or holds characters that no key has; copy it again")
     remember_secrets(key)
     return key
+
+
+def expect_key(key: object) -> None:
+    """Check that a key which a program passes is text.
+
+    Raises:
+        UsageError: it is something else, which is not shown: it may hold a secret.
+    """
+    if key is not None and not isinstance(key, str):
+        raise UsageError(f"api_key= is of the type {type(key).__name__!r}: pass text")
 
 
 def split_login(url: str) -> tuple[str, dict[str, str]]:

@@ -85,6 +85,10 @@ class RemoteProtocolError(HttpError):
     """Something came that is not HTTP."""
 
 
+class DecodingError(HttpError):
+    """A body is not of the encoding that its answer names."""
+
+
 class StaleConnectionError(ConnectionError):
     """A connection that had been used before broke at once, and without a byte of an answer."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
+from urllib.parse import unquote
 
 from callgate.wire.connection import Connection, Head, Header, Origin, request_lines
+from callgate.wire.content_codec import DecodedBody
 from callgate.wire.failures import LocalProtocolError, ReadError, RemoteProtocolError, StaleConnectionError
 from callgate.wire.network import connect
 
@@ -28,6 +30,8 @@ _PLAIN_URL = re.compile(
 )
 """A URL that can be sent as it is: no name to encode, no character to quote, no path to shorten. All others, which are few,
 are read by httpx2, whose import takes longer than the rest of a first request."""
+_ZONE = re.compile(r"(?P<host>https?://(?:[^/?#@]*@)?\[[0-9a-f:.]+)%(?:25)?(?P<zone>[^\]/?#]+)\]", re.IGNORECASE)
+"""An address of IPv6 with the name of an interface, whose percent sign a URL should quote and people do not."""
 
 
 @dataclass(slots=True)
@@ -66,15 +70,20 @@ class Address:
     def _of_odd(cls, text: str, method: str) -> Address:
         import httpx2
 
+        zoned = _ZONE.match(text)
+        # The server is not given the zone: it is a name on this machine.
+        asked = text if zoned is None else f"{zoned['host']}]{text[zoned.end() :]}"
+        zone = "" if zoned is None else f"%{unquote(zoned['zone'])}"
         try:
-            request = httpx2.Request(method, text)
+            request = httpx2.Request(method, asked)
         except httpx2.InvalidURL as error:
             raise LocalProtocolError(str(error)) from error
         url = request.url
         if url.raw_scheme not in _PORTS or not url.raw_host:
             raise LocalProtocolError(f"the URL {text[:200]!r} is not one of http:// or https://")
-        origin = (url.raw_scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.raw_scheme])
-        return cls(str(url), origin, url.raw_path, request.headers["host"].encode("ascii"), method=method)
+        origin = (url.raw_scheme, url.raw_host.decode("ascii") + zone, url.port or _PORTS[url.raw_scheme])
+        full = str(url).replace("]", f"{zone}]", 1)
+        return cls(full, origin, url.raw_path, request.headers["host"].encode("ascii"), method=method)
 
     def carries(self, head: list[Header], auth: dict[str, str]) -> None:
         """Set the headers of all following requests."""
@@ -108,7 +117,7 @@ class DirectAnswer:
         self._connection: Connection | None = connection
         self._head = head
         self._headers: Mapping[str, str] | None = None
-        self._decoded: AsyncIterator[bytes] | None = None
+        self._decoded: DecodedBody | None = None
         self.status_code = head.status
         self.encoding = head.encoding
         self.idle_s: float | None = None
@@ -133,8 +142,8 @@ class DirectAnswer:
         if not self.encoding and self._connection is not None:
             return self._connection.piece(self.idle_s)
         if self._decoded is None:
-            self._decoded = _decoded(self)
-        return anext(self._decoded, None)
+            self._decoded = DecodedBody(self.encoding, self.raw_piece)
+        return self._decoded.piece()
 
     def raw_piece(self) -> Awaitable[bytes | None]:
         """The next bytes as they come."""
@@ -146,18 +155,6 @@ class DirectAnswer:
         connection, self._connection = self._connection, None
         if connection is not None and (left := self._connections.take_back(connection)) is not None:
             await left.socket.aclose()
-
-
-def _decoded(answer: DirectAnswer) -> AsyncIterator[bytes]:
-    """The body of an answer, decoded by httpx2."""
-    import httpx2
-
-    class Encoded(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            while (piece := await answer.raw_piece()) is not None:
-                yield piece
-
-    return httpx2.Response(answer.status_code, headers=answer.headers, stream=Encoded()).aiter_bytes()
 
 
 class Connections:

@@ -15,6 +15,7 @@ import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
+from callgate.wire.content_codec import DecodedBody
 from callgate.wire.failures import ConnectError, ConnectTimeoutError, StaleConnectionError
 from callgate.wire.http11 import STALE_S, Address
 from callgate.wire.network import SendTimeoutError
@@ -72,13 +73,24 @@ class HttpxTransport:
         write_s: float = 60.0,
         proxy: Proxy | None = None,
     ) -> None:
-        self.client = client
+        self._client = client
         self._fresh = fresh
         self._connect_s = connect_s
         self._write_s = write_s
         self._proxy = proxy
         self._has_answered = False
         """True if there may be a connection that had been used before."""
+
+    @property
+    def client(self) -> Any:
+        """The client.
+
+        Raises:
+            UsageError: the program has closed it.
+        """
+        if getattr(self._client, "is_closed", False):
+            raise UsageError("the client passed as http= is closed: keep it open as long as the model is used")
+        return self._client
 
     async def post(
         self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
@@ -97,6 +109,7 @@ class HttpxTransport:
             StaleConnectionError: a connection that may have been used before broke at once.
             SendTimeoutError: the server took nothing of the request for too long.
             TimeoutError: the head of the answer did not come in time.
+            UsageError: the program has closed its client.
         """
         client = self.client if not fresh or self._fresh is None else self._fresh
         timeouts = {"connect": self._connect_s, "read": within_s, "write": self._write_s, "pool": None}
@@ -136,7 +149,7 @@ class HttpxTransport:
     async def aclose(self) -> None:
         """Close all connections of a client of our own."""
         if self._fresh is not None:
-            await self.client.aclose()
+            await self._client.aclose()
             await self._fresh.aclose()
 
 
@@ -159,19 +172,22 @@ class HttpxResponse:
 
     def __init__(self, response: Any) -> None:
         self._response = response
-        self._pieces = response.aiter_bytes()
+        self.encoding: str = response.headers.get("content-encoding", "")
+        # The client itself knows fewer forms. An answer that a hook of the program has read is decoded already.
+        is_raw = bool(self.encoding) and not response.is_stream_consumed
+        self._pieces = response.aiter_raw() if is_raw else response.aiter_bytes()
+        self._body = DecodedBody(self.encoding if is_raw else "", lambda: anext(self._pieces, None))
         self.is_over = False
         """True if it is known that no more pieces come."""
         self.status_code = response.status_code
         self.headers = response.headers
         self.idle_s: float | None = None
         """The time-out for the next piece."""
-        self.encoding: str = response.headers.get("content-encoding", "")
 
     async def piece(self) -> bytes | None:
         """The next bytes, decoded; None at the end."""
         async with asyncio.timeout(self.idle_s):
-            piece = await anext(self._pieces, None)
+            piece = await self._body.piece()
         self.is_over = piece is None
         return piece
 

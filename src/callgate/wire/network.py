@@ -299,7 +299,7 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
             if trust is None:
                 return plain
             try:
-                return await plain.start_tls(trust, host)
+                return await plain.start_tls(trust, host.partition("%")[0])  # No certificate names a zone of IPv6.
             except BaseException:
                 transport.abort()
                 raise

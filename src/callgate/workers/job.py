@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from callgate.errors import UsageError
 from callgate.types import CallTool, Progress, ResultStatus, ToolDefinition, ToolResult
 from callgate.workers.address import Address
 from callgate.workers.frames import pack
@@ -63,7 +64,7 @@ class WorkerLimits:
             if value is None and name in ("recycle_calls", "recycle_age_s", "memory_bytes"):
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-                raise ValueError(f"WorkerLimits({name}={value!r}): expected a number above 0")
+                raise UsageError(f"WorkerLimits({name}={value!r}): expected a number above 0")
 
 
 @dataclass(slots=True)

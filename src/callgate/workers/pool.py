@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from callgate.base_errors import expect, expect_list
 from callgate.content.tool_names import is_reserved_server, unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
@@ -63,6 +64,8 @@ class WorkerPool:
     ) -> None:
         if isinstance(modules, str):
             raise UsageError(f"WorkerPool(modules={modules!r}): give a list of names, as in modules=[{modules!r}]")
+        expect_list(modules, "WorkerPool(modules={})", "a list of names")
+        expect(limits, (WorkerLimits, type(None)), "WorkerPool(limits={})", "a WorkerLimits object")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"WorkerPool(size={size!r}): give a whole number of workers of at least 1")
         if affinity not in AFFINITIES:

@@ -669,7 +669,7 @@ def test_w37_a_page_that_echoes_the_key_does_not_bring_it_into_the_error(play: P
     play(story, [says], transport, limits=once())
 
 
-@pytest.mark.parametrize("variant", ["gzip", "deflate"])
+@pytest.mark.parametrize("variant", ["gzip", "x_gzip", "members", "twice", "deflate", "raw_deflate"])
 def test_w38_compressed_answers_are_read(play: Play, transport: str, variant: str) -> None:
     async def story(scene: Any) -> None:
         assert (await scene.ask()).text == FOX
