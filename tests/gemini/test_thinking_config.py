@@ -32,6 +32,9 @@ TAKEN: list[tuple[str, Any, dict[str, Any]]] = [
     ("gemini-3-pro-preview", 5_000, {"thinkingLevel": "HIGH"}),
     ("gemini-3.1-pro-preview", "Medium", {"thinkingLevel": "MEDIUM"}),
     ("gemini-4-argon", "low", {"thinkingLevel": "LOW"}),
+    ("gemini-flash-latest", "minimal", {"thinkingLevel": "LOW"}),
+    ("gemini-flash-latest", "none", {"thinkingLevel": "LOW"}),
+    ("gemini-pro-latest", "high", {"thinkingLevel": "HIGH"}),
     ("some-model", 9, {"thinkingLevel": "LOW"}),
     ("gemini-3.8-flash", True, {"includeThoughts": True}),
 ]

@@ -317,11 +317,13 @@ def test_too_many_abandoned_threads_refuse_further_sync_calls(hung: threading.Ev
 
     async def story() -> tuple[list[ToolResult], ToolResult, ToolResult]:
         executor = Executor([wait, quick, quick_async], limits=Limits(abandoned_threads=2))
-        waits = await executor.execute_all([call_of("wait"), call_of("wait")])
+        waits: list[ToolResult] = []
+        while Executor.abandoned() < 2:  # On a busy machine a call may be over before its thread begins.
+            waits.append(await executor.execute(call_of("wait")))
         return waits, await executor.execute(call_of("quick")), await executor.execute(call_of("quick_async"))
 
     waits, refused, fine = run(story())
-    assert [result.status for result in waits] == ["timed_out", "timed_out"]
+    assert {result.status for result in waits} == {"timed_out"}
     assert refused.error == "Not run: 2 earlier calls went on after their deadline and still hold a thread each."
     assert fine.value == 1
 

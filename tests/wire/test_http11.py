@@ -186,7 +186,7 @@ def test_plain_chunks_do_not_go_through_h11() -> None:
     assert (chunks.rest, chunks.is_open, chunks.is_over) == (b"0\r\n\r\n", False, True)
 
 
-@pytest.mark.parametrize("ending", [b"XY", b"\rX", b"\n\n", b""], ids=ascii)
+@pytest.mark.parametrize("ending", [b"XY", b"\rX", b"\n\n", b"", b"0\r\n\r\n", b"\r0\r\n\r\n"], ids=ascii)
 @pytest.mark.parametrize("cut", range(1, 7))
 def test_a_chunk_that_does_not_end_is_a_fault_wherever_it_was_cut(ending: bytes, cut: int) -> None:
     sent = b"3\r\nabc" + ending

@@ -30,7 +30,8 @@ _KNOWN_LEVELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"gemini-3-pro", ("low", "high")),
     (r"gemini-[\d.]+-pro", ("low", "medium", "high")),
     (r"gemini-4", ("low", "medium", "high")),
-    (r"", ("minimal", "low", "medium", "high")),
+    (r"gemini-3", ("minimal", "low", "medium", "high")),
+    (r"", ("low", "medium", "high")),
 )
 # Models that answer with images or sounds and do not think.
 _WITHOUT = re.compile(r"gemini-(?:1|2\.0)|gemini-2\.5-[\w-]*(?:image|tts)|gemma-[12]")
@@ -95,6 +96,8 @@ def _level(level: str | None, value: Any, model: str) -> JsonObject:
     levels = next(levels for row, levels in _KNOWN_LEVELS if re.match(row, model))
     if level == "none" and "minimal" in levels:
         level = "minimal"  # The least that these models can be asked for.
+    elif level in ("none", "minimal") and generation_of(model) is None:
+        level = "low"  # The least that all of those take which an alias may stand for.
     if level not in levels and isinstance(value, int) and level != "none":
         level = "high"  # A number stands for the next level that the model has.
     if level not in levels:

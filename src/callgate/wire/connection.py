@@ -193,7 +193,7 @@ class Connection:
         if data and not chunks.is_over:
             return
         self._chunks = None
-        if self._http is None and chunks.rest == _LAST_CHUNK:
+        if self._http is None and not chunks.is_open and chunks.rest == _LAST_CHUNK:
             self._is_over = True
             return
         if chunks.is_open:
