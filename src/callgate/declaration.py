@@ -60,10 +60,16 @@ class Declaration:
     """Declared name -> the tool's own name."""
     losses: list[Loss] = field(default_factory=list[Loss])
     """Parts of the tools' schemas that the declarations lack; see `Loss.instead` for their replacement."""
-    warnings: list[str] = field(default_factory=list[str])
-    """Sentences about declarations that are so large that a model may refuse them, with the tools to blame."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tools that could not be declared and were left out: own name -> why."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about declarations that are so large that a model may refuse them, with the tools to blame."""
+        listed: list[JsonObject] = [each for tool in self.tools for each in tool.get("functionDeclarations", ())]
+        return budget_warnings(
+            {self.names[each["name"]]: each.get("parametersJsonSchema") or each.get("parameters") for each in listed}
+        )
 
 
 def declare(
@@ -119,7 +125,6 @@ def declare(
         tool_config=tool_config(tool_choice, names),
         names=names,
         losses=losses,
-        warnings=budget_warnings({names[d["name"]]: d.get(schema_field) for d in declarations}),
         quarantined=quarantined,
     )
 
