@@ -64,7 +64,7 @@ class BodyBuilder:
         self._vouch = (generation_of(model) or (3,)) >= (3,)
         self.origin = f"{surface}:{model.removeprefix('models/')}"
         """The origin of the signatures that these bodies may carry: they are valid for one model on one surface."""
-        self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+        self._kept: dict[tuple[Any, ...], tuple[Any, tuple[bytes, ...]]] = {}
 
     def cacheable(self, request: ModelRequest) -> tuple[list[bytes], JsonObject]:
         """Return the contents of a request, and the fields beside them, for a cached content.
@@ -97,16 +97,15 @@ class BodyBuilder:
         if request.feedback:
             contents.append(strict_json.dump(user_content(request.feedback)))
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
-        # One join and so one copy: what stands around the contents is put to the first and the last of them.
-        rest = b"]" + token + self._rest(request, None if cached is None else cached[0])
-        if not contents:
-            return b'{"contents":[' + rest
+        # One join and so one copy: brackets are put to the first and the last of the contents.
+        rest = self._rest(request, None if cached is None else cached[0])
+        contents = contents or [b""]
         contents[0] = b'{"contents":[' + contents[0]
-        contents[-1] += rest
-        return b",".join(contents)
+        contents[-1] += b"]" + token + (b"" if rest else b"}")
+        return b",".join((*contents, *rest))
 
-    def _rest(self, request: ModelRequest, cached: str | None) -> bytes:
-        """The body after the contents, from the comma to the closing brace."""
+    def _rest(self, request: ModelRequest, cached: str | None) -> tuple[bytes, ...]:
+        """The members after the contents, without the commas between them; the last one with the closing brace."""
         key = (
             id(request.declaration), id(request.settings), id(request.output), request.system, request.tool_choice,
             request.stream, cached,
@@ -117,13 +116,12 @@ class BodyBuilder:
                 self._kept.clear()
             around = self._around(request, cached)
             tools = around.pop("tools", None)
-            encoded = b"" if tools is None else b',"tools":' + _encoded_tools(tools)
-            rest = strict_json.dump(around)
+            rest = (strict_json.dump(around)[1:],) if around else ()
+            if tools is not None:
+                encoded = _encoded_tools(tools)
+                rest = (encoded, *rest) if rest else (encoded + b"}",)
             # The objects are kept with the bytes, so that their ids stay theirs.
-            kept = self._kept[key] = (
-                (request.declaration, request.settings, request.output),
-                encoded + (b"," + rest[1:] if around else b"}"),
-            )
+            kept = self._kept[key] = ((request.declaration, request.settings, request.output), rest)
         return kept[1]
 
     def _around(self, request: ModelRequest, cached: str | None) -> JsonObject:
@@ -187,12 +185,12 @@ class BodyBuilder:
 
 
 def _encoded_tools(tools: list[JsonObject]) -> bytes:
-    """The tools of a declaration, encoded once for all models and gates that share it."""
+    """The member `tools` of a body, encoded once for all models and gates that share a declaration."""
     known = _ENCODED.get(id(tools))
     if known is None or known[0] is not tools:
         if len(_ENCODED) >= ENCODED_MAX:
             _ENCODED.clear()
-        known = _ENCODED[id(tools)] = (tools, strict_json.dump(tools))
+        known = _ENCODED[id(tools)] = (tools, b'"tools":' + strict_json.dump(tools))
     return known[1]
 
 
