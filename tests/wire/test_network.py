@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from callgate.wire.network import Socket, connect
 
 
 @asynccontextmanager
-async def linked() -> AsyncGenerator[tuple[Socket, asyncio.StreamWriter]]:
+async def linked(host: str = "127.0.0.1") -> AsyncGenerator[tuple[Socket, asyncio.StreamWriter]]:
     """A socket, and what writes to it from the other end."""
     met: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
 
@@ -20,7 +21,7 @@ async def linked() -> AsyncGenerator[tuple[Socket, asyncio.StreamWriter]]:
         met.set_result(writer)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        socket = await connect("127.0.0.1", server.sockets[0].getsockname()[1], trust=None, timeout_s=5)
+        socket = await connect(host, server.sockets[0].getsockname()[1], trust=None, timeout_s=5)
         writer = await met
         try:
             yield socket, writer
@@ -97,5 +98,25 @@ def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
             waiting.close()
             await socket.aclose()
             assert await come == b""
+
+    asyncio.run(story())
+
+
+def test_an_address_is_connected_to_without_a_lookup_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        asked: list[str] = []
+        loop = asyncio.get_running_loop()
+        look_up = loop.getaddrinfo
+
+        def asking(host: str, *args: Any, **more: Any) -> Any:
+            asked.append(host)
+            return look_up(host, *args, **more)
+
+        monkeypatch.setattr(loop, "getaddrinfo", asking)
+        for host in ("127.0.0.1", "localhost"):
+            async with asyncio.timeout(60), linked(host) as (socket, writer):
+                writer.write(b"here")
+                assert await socket.read(loop.time() + 60) == b"here"
+        assert asked == ["localhost"]
 
     asyncio.run(story())

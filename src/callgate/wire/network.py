@@ -289,7 +289,7 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
     loop = asyncio.get_running_loop()
     with _as_connect_errors():
         async with asyncio.timeout(timeout_s):
-            sock = await _connected(loop, await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            sock = await _connected(loop, await _addresses(loop, host, port))
             try:
                 transport, inbox = await loop.create_connection(_Inbox, sock=sock)
             except BaseException:
@@ -303,6 +303,14 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
             except BaseException:
                 transport.abort()
                 raise
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Any]:
+    """The addresses of a host. One that is written as an address needs no lookup, and so no thread."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, addresses: Sequence[Any]) -> socket.socket:
