@@ -231,7 +231,10 @@ def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
     Raises:
         ToolNotDeclarableError: two tools have the same name.
     """
-    own = Counter(d.name for d in definitions)
+    given = [definition.name for definition in definitions]
+    if len(set(given)) == len(given) and all(map(_LEGAL.fullmatch, given)):
+        return {name: name for name in given}
+    own = Counter(given)
     if twice := sorted(name for name, count in own.items() if count > 1):
         raise ToolNotDeclarableError(
             f"more than one tool is named {', '.join(map(repr, twice))}: give one of them another name="
