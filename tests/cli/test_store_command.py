@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +17,7 @@ from click.testing import CliRunner
 
 from callgate.cli import cli
 from callgate.machine.facts import CallStarted
-from callgate.store import Claim, open_store
+from callgate.store import Claim, open_store, transfer
 from callgate.store.sql import SqlStore
 
 
@@ -136,3 +140,207 @@ def test_wrong_copies_are_refused(tmp_path: Path) -> None:
     assert shell("store", "copy", tmp_path / "s.db", tmp_path / "s.db")[0] == 2
     code, out = shell("store", "copy", tmp_path / "none.db", tmp_path / "t.db")
     assert (code, "there is no store" in out, (tmp_path / "none.db").exists()) == (1, True, False)
+
+
+# Tables ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_at_the_tables_of_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    for words in (["--check"], ["--dry-run"]):
+        shell("store", "migrate", *words, "--store", tmp_path / "folder" / "s.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_sql_of_a_dry_run_makes_the_tables_and_a_dry_run_none(tmp_path: Path, postgres_url: str) -> None:
+    import psycopg
+
+    code, statements = shell("store", "migrate", "--dry-run", "--store", tmp_path / "s.db")
+    assert (code, statements.splitlines()[0]) == (0, "BEGIN;")
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.executescript(statements)
+    assert shell("store", "migrate", "--check", "--store", tmp_path / "s.db")[0] == 0
+    assert shell("store", "migrate", "--dry-run", "--store", tmp_path / "s.db") == (0, "-- nothing to do\n")
+    code, statements = shell("store", "migrate", "--dry-run", "--store", postgres_url)
+    assert shell("store", "migrate", "--check", "--store", postgres_url)[0] == 1
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute(statements.encode())
+    assert shell("store", "migrate", "--check", "--store", postgres_url)[0] == 0
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute("UPDATE callgate_meta SET value = '7'")
+    code, out = shell("store", "migrate", "--dry-run", "--store", postgres_url)
+    assert (code, "another version of callgate (schema 7" in out) == (1, True)
+    assert shell("store", "migrate", "--check", "--dry-run", "--store", postgres_url)[0] == 2
+
+
+# Backups that fail -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_backup_left_is_removed_after_a_day_and_not_before(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 1)
+    old, new = tmp_path / ".1.callgate-partial", tmp_path / ".2.callgate-partial"
+    for file in (old, old.with_name(f"{old.name}-wal"), new, new.with_name(f"{new.name}-wal")):
+        file.touch()
+        os.utime(file, (0, 0))
+    os.utime(new.with_name(f"{new.name}-wal"))  # Somebody writes to it.
+    assert shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")[0] == 0
+    left = {file.name for file in tmp_path.iterdir() if not file.name.startswith("s.db-")}
+    assert left == {"s.db", "b.db", new.name, f"{new.name}-wal"}
+
+
+def test_a_backup_is_made_where_files_have_no_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    filled(tmp_path / "s.db", 2)
+    name = "b" * 240  # Nearly as long as a name can be.
+    assert shell("store", "backup", tmp_path / name, "--store", tmp_path / "s.db")[0] == 0
+    assert listed(tmp_path / name) == ["s0", "s1"]
+
+
+def test_a_backup_that_finds_no_room_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 3)
+    program = f"""
+import resource, signal
+from callgate.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+raise SystemExit(main(["store", "backup", {str(tmp_path / "b.db")!r}, "--store", {str(tmp_path / "s.db")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, "b.db was not made, and nothing is left of it" in done.stderr) == (1, True), done.stderr
+    assert {file.name for file in tmp_path.iterdir() if not file.name.startswith("s.db-")} == {"s.db"}
+
+
+def test_a_restore_does_not_change_the_backup_and_can_read_one_that_nobody_may_write(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 2)
+    (tmp_path / "kept").mkdir()
+    backup = tmp_path / "kept" / "b.db"
+    shell("store", "backup", backup, "--store", tmp_path / "s.db")
+    before = backup.read_bytes()
+    backup.chmod(0o400)
+    assert shell("store", "restore", backup, "--store", tmp_path / "new.db")[0] == 0
+    assert (backup.read_bytes() == before, os.listdir(tmp_path / "kept")) == (True, ["b.db"])
+    assert listed(tmp_path / "new.db") == ["s0", "s1"]
+
+
+def test_two_backups_at_once_are_both_whole(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 30)
+    words = [sys.executable, "-m", "callgate", "store", "backup"]
+    both = [
+        subprocess.Popen([*words, str(tmp_path / name), "--store", str(tmp_path / "s.db")], stdout=subprocess.DEVNULL)
+        for name in ("1.db", "2.db")
+    ]
+    assert [one.wait() for one in both] == [0, 0]
+    assert listed(tmp_path / "1.db") == listed(tmp_path / "2.db") == listed(tmp_path / "s.db")
+
+
+# Copies ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_not_copied_to_itself_under_another_name(tmp_path: Path, postgres_url: str) -> None:
+    filled(tmp_path / "s.db", 1)
+    (tmp_path / "link.db").symlink_to("s.db")
+    (tmp_path / "folder").symlink_to(".")
+    names = [tmp_path / "link.db", f"sqlite:///{tmp_path / 'folder' / 's.db'}"]
+    shell("store", "migrate", "--store", postgres_url)
+    others = [(tmp_path / "s.db", name) for name in names] + [(postgres_url, postgres_url.replace("127.0.0.1", "localhost"))]
+    for source, target in others:
+        code, out = shell("store", "copy", source, target)
+        assert (code > 0, "FROM and TO are the same store" in out) == (True, True), out
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM callgate_meta WHERE key LIKE 'copy%'").fetchall() == [(0,)]
+
+
+def test_an_answer_that_was_given_in_the_target_is_not_lost_to_a_second_copy(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 2)
+    shell("store", "copy", tmp_path / "s.db", tmp_path / "t.db")
+
+    async def answered() -> list[tuple[str, str]]:
+        store = open_store(tmp_path / "t.db")
+        assert isinstance(store, SqlStore)
+        await store.put_answer("s1", "call", '{"answer": "yes"}')
+        waiting = await store.waiting_answers()
+        await store.aclose()
+        return waiting
+
+    before = asyncio.run(answered())
+    code, out = shell("store", "copy", tmp_path / "s.db", tmp_path / "t.db")
+    assert (code, "not copied: session 's1' has an answer there for a call that waits" in out) == (1, True), out
+    assert asyncio.run(answered()) == before == [("s1", "call")]
+
+
+def test_a_copy_says_how_many_sessions_are_in_the_target_alone(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 1)
+    filled(tmp_path / "t.db", 3)
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection:  # As a session that was deleted in the source since.
+        connection.execute("DELETE FROM callgate_facts WHERE session = 's0'")
+        connection.execute("DELETE FROM callgate_sessions WHERE id = 's0'")
+        connection.commit()
+    code, out = shell("store", "copy", tmp_path / "s.db", tmp_path / "t.db")
+    assert (code, "; 2 other sessions are there, too" in out) == (0, True), out
+
+
+def test_a_session_that_goes_on_in_the_target_right_after_it_was_copied_is_told_and_the_others_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path / "s.db", 3)
+
+    class Busy(transfer._Reader):
+        """Somebody else writes to a session as soon as it is committed, and deletes another one."""
+
+        def has(self, session: str) -> bool:
+            if session == "s1":
+                self._tx.run("INSERT INTO callgate_facts VALUES ('s1', 1, x'7b7d')")
+                self._tx.run("UPDATE callgate_sessions SET facts = 2 WHERE id = 's1'")
+            if session == "s2":
+                self._tx.run("DELETE FROM callgate_sessions WHERE id = 's2'")
+            return super().has(session)
+
+    monkeypatch.setattr(transfer, "_Reader", Busy)
+    code, out = shell("store", "copy", tmp_path / "s.db", tmp_path / "t.db")
+    assert (code, "1 sessions, 3 facts" in out) == (1, True), out
+    for session in ("s1", "s2"):
+        assert f"not copied: session '{session}' was written to after it was copied" in out
+
+
+# A file and its log ------------------------------------------------------------------------------------------------------
+
+
+def left_by_kill(path: Path) -> None:
+    """Make a store whose process was killed: all sessions are in the write-ahead log alone."""
+    program = """
+import asyncio, os, sys
+from callgate.machine.facts import CallStarted
+from callgate.store.sqlite import sqlite_store
+
+async def main():
+    store = sqlite_store(sys.argv[1])
+    for number in range(5):
+        lease = await store.acquire(f"s{number}", owner="me")
+        await store.append(lease, [CallStarted(id="a")], position=0)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert path.stat().st_size < path.with_name(f"{path.name}-wal").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["s.db", "link.db", "folder/s.db", "\udcff.db"])
+def test_what_a_killed_process_left_in_the_log_is_salvaged_copied_and_backed_up(name: str, tmp_path: Path) -> None:
+    original = tmp_path / "there"
+    original.mkdir()
+    file = original / (name if name.startswith("\udcff") else "s.db")
+    left_by_kill(file)
+    (original / "link.db").symlink_to(file)
+    (original / "folder").symlink_to(original)
+    place = original / name
+    before = {one.name: one.read_bytes() for one in original.glob("*db*") if not one.name.endswith("-shm")}
+    code, out = shell("sessions", "export", "--salvage", place)
+    assert (code, "5 sessions could be read" in out) == (0, True), out
+    ids = [f"s{number}" for number in range(5)]
+    assert shell("store", "backup", tmp_path / "b.db", "--store", place)[0] == 0
+    assert shell("store", "copy", place, tmp_path / "t.db")[0] == 0
+    assert listed(tmp_path / "b.db") == listed(tmp_path / "t.db") == ids
+    assert {one.name: one.read_bytes() for one in original.glob("*db*") if not one.name.endswith("-shm")} == before

@@ -12,6 +12,7 @@ import pytest
 
 from callgate import Gate, ScriptedModel, UsageError
 from callgate.content.read import text_of
+from callgate.errors import StoreError
 from callgate.machine.facts import Fact
 from callgate.store import Lease, MemoryStore
 from callgate.testing import call
@@ -233,3 +234,71 @@ def test_a_store_that_cannot_release_a_session_costs_no_reply() -> None:
 def test_an_empty_text_is_no_session() -> None:
     with pytest.raises(UsageError, match="cannot be the id of a session"):
         asyncio.run(Gate(ScriptedModel(["One."])).run("1", session=""))
+
+
+# A store that does not answer ---------------------------------------------------------------------------------------------
+
+
+class Silent(MemoryStore):
+    """Answers nothing from the `after`-th entry in the journal on."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.left = after
+        self.asked = asyncio.Event()
+
+    async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
+        self.left -= 1
+        if self.left < 0:
+            await self._never()
+        await super().append(lease, facts, position=position, durable=durable)
+
+    async def release(self, lease: Lease) -> None:
+        if self.left < 0:
+            await self._never()
+        await super().release(lease)
+
+    async def _never(self) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize("way", ["gate.cancel", "task.cancel"])
+def test_a_run_whose_store_never_answers_again_can_be_cancelled(
+    way: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callgate.run.sessions.STOP_WAIT_S", 0.05)
+
+    async def look() -> str:
+        return "seen"
+
+    async def story() -> None:
+        store = Silent(after)
+        gate = Gate(ScriptedModel([call("look"), "Done."]), tools=[look], store=store)
+        task = asyncio.create_task(gate.run("Go.", session="s"))
+        await store.asked.wait()
+        if way == "gate.cancel":
+            assert gate.cancel("s")
+            with pytest.raises(StoreError, match=r"the store did not answer within 0\.05 s while the run was stopped"):
+                await task
+        else:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        store.left = 100
+        assert (await gate.run("Go on.", session="other")).text == "Done."
+
+    run(story())
+
+
+def test_a_time_out_of_the_stores_own_is_passed_on() -> None:
+    class Slow(MemoryStore):
+        async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
+            raise TimeoutError("my disk is slow")
+
+    async def story() -> None:
+        with pytest.raises(TimeoutError, match="my disk is slow"):
+            await Gate(ScriptedModel(["Done."]), store=Slow()).run("Go.", session="s")
+
+    run(story())

@@ -152,3 +152,17 @@ def test_the_service_sweeps_while_it_runs_and_a_store_that_fails_ends_nothing(
         assert (await ids(store), service.sweeper.swept) == (set(), 1)
 
     run(story, tmp_path)
+
+
+def test_ages_go_by_the_clock_of_the_store_and_not_by_that_of_a_service_whose_clock_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(store: SqlStore) -> None:
+        young = await written(store, new_session_id(), 0.0)
+        now_s = time.time()
+        monkeypatch.setattr(store._dialect, "now_s", lambda tx: now_s)
+        monkeypatch.setattr(time, "time", lambda: now_s + 3650 * DAY_S)
+        assert await sweeper(store, []).sweep() == 0
+        assert await ids(store) == {young}
+
+    run(story, tmp_path)

@@ -16,7 +16,8 @@ import pytest
 from callgate.machine.facts import CallStarted
 from callgate.store import Claim, MemoryStore, Store
 from callgate.store.idempotency import KEPT_S, KEYS_MAX, IdempotencyKeys, MemoryIdempotencyKeys, has_idempotency_keys
-from callgate.store.sql import CLEAN_S, SqlStore
+from callgate.store.sql import SqlStore
+from callgate.store.upkeep import CLEAN_S
 
 A = CallStarted(id="a")
 FIRST = Claim(key="k", digest="d", session="s", run="run-1", owner="one", position=3)

@@ -17,7 +17,7 @@ import pytest
 
 from callgate.errors import SessionBusyError, StoreError, UsageError
 from callgate.machine.facts import CallStarted
-from callgate.store import LEASE_S, Claim, database, open_store
+from callgate.store import LEASE_S, Claim, database, open_store, schema
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
 from callgate.store.sql import SqlStore
@@ -404,6 +404,31 @@ def test_a_database_that_can_only_be_read_is_listed_and_says_so_when_it_is_writt
             assert len(await store.load("a")) == 1
             with pytest.raises(StoreError, match="can only be read"):
                 await store.acquire("b", owner="me")
+
+    run(story())
+
+
+def test_a_process_that_runs_meets_tables_of_a_newer_version_and_changes_nothing_in_them(
+    open_sql: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CHECK_S", 0.0)
+
+    async def story() -> None:
+        store = open_sql()
+        await begun(store, "a")
+        lease = await store.acquire("a", owner="me")
+        await store._database.do(lambda tx: tx.run("UPDATE callgate_meta SET value = '2' WHERE key = 'schema'"))
+        for work in (
+            store.append(lease, fact("b"), position=1),
+            store.acquire("b", owner="me"),
+            store.sessions(),
+            store.delete("a"),
+            store.renew(lease),
+        ):
+            with pytest.raises(StoreError, match=r"another version of callgate \(schema 2, and this one knows 1\)"):
+                await work
+        monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
+        assert await store.load("a") == fact("a")
 
     run(story())
 

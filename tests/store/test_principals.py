@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+from dataclasses import replace
 
 from callgate.machine.facts import RunStarted
+from callgate.store import Claim
 from callgate.store.listing import session_page
 from callgate.store.principals import Used, keeps_principals
 
@@ -45,6 +48,45 @@ def test_the_name_of_a_deleted_session_stays_with_its_principal(open_it) -> None
         await begin(store, "s")
         assert await store.delete("s")
         assert await store.assign("s", "bob") == "alice"
+
+    asyncio.run(story())
+
+
+def test_however_many_sessions_are_asked_about_those_of_a_principal_are_found(open_it) -> None:
+    async def story() -> None:
+        store = open_it()
+        await store.assign("s3", "alice")
+        await store.assign("s69999", "alice")
+        await store.assign("s4", "bob")
+        sessions = [f"s{number}" for number in range(70_000)]
+        assert await store.owned(sessions, "alice") == {"s3", "s69999"}
+        assert await store.owned([], "alice") == set()
+
+    asyncio.run(story())
+
+
+def test_names_and_usage_that_were_kept_for_long_enough_are_forgotten(open_sql, monkeypatch) -> None:
+    day_s = 86_400.0
+    now = [20_000 * day_s]
+
+    async def story() -> None:
+        store = open_sql()
+        monkeypatch.setattr(store._dialect, "now_s", lambda tx: now[0])
+        await store.assign("gone", "alice")
+        await store.add_usage("alice", "2024-10-01", Used(5, 1.0))
+        await store.add_usage("alice", "2024-10-02", Used(5, 1.0))
+        claim = Claim(key="k", digest="d", session="gone", run="r", owner="me")
+        await store.claim(claim)
+        await store.clean()
+        assert await store.principal_of("gone") == "alice"
+        now[0] += 2 * day_s + 1  # 2024-10-06
+        await store.clean()
+        assert await store.principal_of("gone") is None
+        assert (await store.claim(replace(claim, run="another"))).run == "another"
+        now[0] = datetime.datetime(2024, 11, 2, tzinfo=datetime.UTC).timestamp()
+        await store.clean()
+        assert (await store.usage("alice", "2024-10-01"), await store.usage("alice", "2024-10-02")) == (Used(), Used(5, 1.0))
+        assert await store.now_s() == now[0]
 
     asyncio.run(story())
 

@@ -456,3 +456,35 @@ def test_where_no_time_since_the_boot_is_known_leases_go_by_the_clock(
         await store.aclose()
 
     run(story)
+
+
+# A file that is replaced --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced", "moved away"])
+def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_there(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CHECK_S", 0.0)
+    path = tmp_path / "s.db"
+
+    async def story() -> None:
+        await filled(tmp_path / "other.db", "of the other", facts_of(1))
+        store = sqlite_store(path)
+        await store.release(await store.acquire("before", owner="me"))
+        for suffix in ("", "-wal", "-shm"):
+            file = path.with_name(path.name + suffix)
+            file.rename(tmp_path / f"away{suffix}") if way == "moved away" else file.unlink()
+        if way == "replaced":
+            (tmp_path / "other.db").rename(path)
+        lease = await store.acquire("after", owner="me")
+        await store.append(lease, facts_of(2), position=0)
+        await store.release(lease)
+        await store.aclose()
+        again = sqlite_store(path)
+        expected = {"after", "of the other"} if way == "replaced" else {"after"}
+        assert {info.id for info in await again.sessions()} == expected
+        assert await again.load("after") == facts_of(2)
+        await again.aclose()
+
+    run(story)

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -36,7 +37,7 @@ from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
-from callgate.store.listing import delete_older, read_facts
+from callgate.store.listing import delete_older, now_s, read_facts
 from callgate.store.owner import shown
 from callgate.store.principals import keeps_principals
 from callgate.types import Content, JsonObject, Loss
@@ -221,7 +222,7 @@ def _salvaged(path: str) -> JsonObject:
 
     documents: list[JsonObject] = []
     try:
-        for session, facts, problem in salvaged(path):
+        for session, facts, problem in salvaged(Path(path.removeprefix("sqlite:///")).expanduser()):
             if problem is not None:
                 click.echo(escape(f"session {session}: read up to fact {len(facts)}, then: {problem}"), err=True)
             _report_unreadable(session, facts)
@@ -331,30 +332,47 @@ def delete_sessions(
         raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
-    before_s = 0.0 if ids else time.time() - _age_s(older_than) if older_than is not None else math.inf
+    age = _age_s(older_than) if older_than is not None else None
 
-    async def found(store: Store) -> list[SessionInfo]:
+    async def found(store: Store) -> tuple[list[SessionInfo], float]:
         if ids:
-            return [await find(store, id) for id in ids]
-        known = [info for info in await store.sessions() if info.updated_s < before_s and info.owner is None]
-        if owner is None:
-            return known
-        own = await store.owned([info.id for info in known], owner) if keeps_principals(store) else set[str]()
-        return [info for info in known if info.id in own]
+            return [await find(store, id) for id in ids], 0.0
+        before_s = math.inf if age is None else await now_s(store) - age
+        return await _chosen(store, before_s, owner), before_s
 
-    infos = _with_store(store, found)
+    infos, before_s = _with_store(store, found)
+    _show_deletion(infos, yes=yes)
     history = os.path.join(state_dir(), HISTORY_FILE)
-    for line in _table([[info.id, _when(info.updated_s), info.title] for info in infos]):
-        click.echo(line, err=True)
-    if not yes:
-        click.confirm(f"Delete {len(infos)} session{'s' if len(infos) > 1 else ''}?", abort=True, err=True)
 
     async def work(store: Store) -> list[str]:
         return [info.id for info in infos if not await _deleted(store, info, before_s, history)]
 
     kept = _with_store(store, work)
     for session in kept:
-        click.echo(escape(f"session {session} is in use again, and was kept"), err=True)
+        click.echo(escape(f"session {session} is in use, and was kept"), err=True)
+    if kept and owner is not None:
+        click.echo("Repeat the command when nobody uses them.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _show_deletion(infos: Sequence[SessionInfo], *, yes: bool) -> None:
+    """Show what is to be deleted, and ask."""
+    if not infos:
+        click.echo("There is no such session.", err=True)
+        raise click.exceptions.Exit(0)
+    for line in _table([[info.id, _when(info.updated_s), info.title] for info in infos]):
+        click.echo(line, err=True)
+    if not yes:
+        click.confirm(f"Delete {len(infos)} session{'s' if len(infos) > 1 else ''}?", abort=True, err=True)
+
+
+async def _chosen(store: Store, before_s: float, owner: str | None) -> list[SessionInfo]:
+    """Return the sessions last written to before then: those of an owner, or all that nobody uses."""
+    known = [info for info in await store.sessions() if info.updated_s < before_s]
+    if owner is None:
+        return [info for info in known if info.owner is None]
+    own = await store.owned([info.id for info in known], owner) if keeps_principals(store) else set[str]()
+    return [info for info in known if info.id in own]
 
 
 async def _forget_uploads(facts: list[Fact], session: str) -> None:

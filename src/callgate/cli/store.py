@@ -6,8 +6,11 @@ A place comes in; tables, copies and sentences about them go out. What is in the
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import secrets
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -20,14 +23,17 @@ from callgate.errors import StoreError
 from callgate.store import open_store
 from callgate.store.database import failure
 from callgate.store.dialect import Dialect, Transaction
-from callgate.store.schema import SCHEMA_VERSION, SchemaState, prepare_schema, schema_state
+from callgate.store.schema import SCHEMA_VERSION, TABLES, SchemaState, migration, prepare_schema, schema_state
 from callgate.store.sql import SqlStore
-from callgate.store.transfer import DIGEST_KEY, Transfer, copy_store, store_digest
+from callgate.store.transfer import DIGEST_KEY, SAME_STORE, Transfer, copy_store, store_digest
 
 __all__ = ["store"]
 
 _FILES = ("", "-wal", "-shm", "-journal")
 """A SQLite database, and what SQLite puts beside it."""
+_PARTIAL = ".callgate-partial"
+"""The end of the name of a backup that is not finished."""
+_ABANDONED_S = 24 * 3600.0
 
 
 @click.group(short_help="The tables of a store, and copies of it.")
@@ -37,22 +43,36 @@ def store() -> None:
 
 @store.command("migrate", short_help="Create the tables that are missing.")
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would have to be done.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print the SQL that would be executed.")
 @store_option
-def migrate(*, check: bool, store: str | None) -> None:
+def migrate(*, check: bool, dry_run: bool, store: str | None) -> None:
     """Brings the tables to the version that this callgate uses. Versions only go forward; a newer one is refused."""
-    dialect = _dialect(store_place(store))
+    if check and dry_run:
+        raise click.UsageError("--check and --dry-run exclude each other")
+    place = store_place(store)
+    dialect = _dialect(place)
     try:
-        with contextlib.closing(dialect.connect()) as connection:
-            dialect.begin(connection, durable=True)
-            state = schema_state(Transaction(connection, dialect), dialect)
-            connection.rollback()
-            if not check and not state.is_current:
+        state = SchemaState(None, TABLES) if _is_missing(place) else _state_of(dialect)
+        statements = migration(state, dialect) if dry_run else []
+        if not check and not dry_run and not state.is_current:
+            with contextlib.closing(dialect.connect()) as connection:
                 prepare_schema(connection, dialect)
     except Exception as error:
-        raise click.ClickException(str(failure(dialect, error))) from error
+        raise click.ClickException(escape(str(failure(dialect, error)))) from error
+    if dry_run:
+        click.echo(
+            "\n".join(["BEGIN;", *(f"{one};" for one in statements), "COMMIT;"]) if statements else "-- nothing to do"
+        )
+        return
     click.echo(escape(_sentence(dialect, state, check=check)))
     if check and not state.is_current:
         raise click.exceptions.Exit(1)
+
+
+def _state_of(dialect: Dialect) -> SchemaState:
+    with contextlib.closing(dialect.connect_to_read()) as connection:
+        dialect.begin_snapshot(connection)
+        return schema_state(Transaction(connection, dialect), dialect)
 
 
 def _sentence(dialect: Dialect, state: SchemaState, *, check: bool) -> str:
@@ -89,19 +109,54 @@ def backup(target: str, *, store: str | None) -> None:
     source, path = _existing(store_place(store)), Path(target)
     if path.exists():
         raise click.UsageError(f"{target} exists already")
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    _clear_abandoned(path.parent)
+    partial = path.with_name(f".{secrets.token_hex(8)}{_PARTIAL}")
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with _sentences():
             done = _with_bar("Copying", source, sqlite_store(partial).dialect)
         _seal(partial, done)
-        os.link(partial, path)  # Fails where somebody else has made the target meanwhile.
-    except (OSError, sqlite3.Error) as error:
-        raise click.ClickException(f"{source.place} could not be copied to {target}: {error}") from error
+        _give_name(partial, path)
+    except (OSError, sqlite3.Error, click.ClickException) as error:
+        message = error.message if isinstance(error, click.ClickException) else escape(str(error))
+        if "disk" in message and "full" in message:
+            message = "its disk is full"
+        raise click.ClickException(f"{escape(target)} was not made, and nothing is left of it: {message}") from error
     finally:
-        for suffix in _FILES:
-            partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+        _remove(partial)
     click.echo(escape(f"{target}: {_counts(done)}"))
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Remove what backups left that were killed; one that takes longer than a day would not be one."""
+    for partial in folder.glob(f".*{_PARTIAL}"):
+        with contextlib.suppress(OSError):
+            newest_s = max(file.stat().st_mtime for file in folder.glob(f"{glob.escape(partial.name)}*"))
+            if newest_s < time.time() - _ABANDONED_S:
+                _remove(partial)
+
+
+def _remove(partial: Path) -> None:
+    for suffix in _FILES:
+        partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+
+
+def _give_name(partial: Path, path: Path) -> None:
+    """Give a finished backup its name, which nobody must have taken meanwhile; the name is on the disk then."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # There are file systems without hard links.
+        if os.path.lexists(path):
+            raise
+        os.rename(partial, path)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @store.command("restore", short_help="Put the sessions of a backup into an empty store.")
@@ -132,7 +187,7 @@ def copy(source: str, target: str) -> None:
     """
     origin, goal = _existing(source), _dialect(target)
     if origin.place == goal.place or (Path(source).exists() and Path(target).exists() and Path(source).samefile(target)):
-        raise click.UsageError("FROM and TO are the same store")
+        raise click.UsageError(SAME_STORE)
     with _sentences():
         done = _with_bar("Copying", origin, goal)
     _report(done, goal)
@@ -140,9 +195,15 @@ def copy(source: str, target: str) -> None:
 
 def _existing(place: str) -> Dialect:
     """Return the dialect of a store; a file that is not there is not made."""
-    if "://" not in place.removeprefix("sqlite:///") and not Path(place.removeprefix("sqlite:///")).expanduser().exists():
+    if _is_missing(place):
         raise click.ClickException(f"there is no store {place}")
     return _dialect(place)
+
+
+def _is_missing(place: str) -> bool:
+    """Return whether a place is that of a file which is not there."""
+    path = place.removeprefix("sqlite:///")
+    return "://" not in path and not Path(path).expanduser().exists()
 
 
 @contextlib.contextmanager
@@ -187,7 +248,8 @@ def _counts(done: Transfer) -> str:
 
 
 def _report(done: Transfer, target: Dialect) -> None:
-    click.echo(escape(f"{target.place}: {_counts(done)}; {done.written} facts were new"))
+    others = f"; {done.others} other sessions are there, too" if done.others else ""
+    click.echo(escape(f"{target.place}: {_counts(done)}; {done.written} facts were new{others}"))
     for conflict in done.conflicts:
         click.echo(escape(f"not copied: {conflict}"), err=True)
     if done.conflicts:

@@ -150,7 +150,7 @@ class RunContext:
 
     def request_cancel(self, reason: str) -> bool:
         """Cancel the run cleanly; return whether it will end as cancelled because of this."""
-        self.session.is_stopping = True
+        self.session.stop_soon()
         return self.cancellation.request(reason)
 
     def interrupt(self, error: Exception) -> bool:
@@ -158,6 +158,7 @@ class RunContext:
         if not self.cancellation.is_possible:
             return False
         self.session.interruption = error
+        self.session.stop_soon()
         self.cancellation.fail(error)
         return True
 

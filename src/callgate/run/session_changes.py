@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from callgate.errors import ModelError, SessionBusyError, StoreError, UsageError
+from callgate.errors import ModelError, NewerSessionError, SessionBusyError, UsageError
 from callgate.machine import facts
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
@@ -59,13 +59,14 @@ async def delete(config: GateConfig, resources: Resources, session: str, *, befo
 
     Raises:
         SessionBusyError: a run of the session is not over.
+        StoreError: the store cannot be used.
     """
     known = resources.sessions.get(session)
     if known is not None and known.run is not None:
         raise SessionBusyError(f"session {session!r} has a run; cancel it first")
     try:
         files = uploads_of(await resources.store.load(session))
-    except StoreError:  # It cannot be read, and can be deleted all the same.
+    except NewerSessionError:  # It cannot be read, and can be deleted all the same.
         files = []
     store = resources.store
     if not await (store.delete(session) if before_s is None else delete_older(store, session, before_s)):

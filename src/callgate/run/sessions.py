@@ -77,6 +77,10 @@ class Session:
     """The error with which its run was interrupted: nothing more is written, as if the process had ended."""
     writing: CrossLoopLock = field(default_factory=CrossLoopLock)
     """Held while the journal is written."""
+    _limit: asyncio.Timeout | None = None
+    """Of the entry that is being written."""
+    is_silent: bool = False
+    """True if the store did not answer while the run was stopped: its other entries do not wait for it one by one."""
 
     async def journal(
         self, store: Store, lease: Lease, new_facts: Sequence[facts.Fact], *, durable: bool = False
@@ -86,17 +90,43 @@ class Session:
             if self.interruption is not None:
                 self.broken = True
                 raise self.interruption
+            if self.is_silent:
+                raise _silent()
             now_s = time.time()
             new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
             try:
                 with STORE_GUARD:
-                    append = store.append(lease, new_facts, position=self.position, durable=durable)
-                    await (_within(STOP_WAIT_S, append) if self.is_stopping else append)
+                    await self._written(store.append(lease, new_facts, position=self.position, durable=durable))
             except BaseException:
                 self.broken = True
                 raise
             self.position += len(new_facts)
             return [record for fact in new_facts for record in self.machine.apply(fact)]
+
+    async def _written(self, append: Awaitable[None]) -> None:
+        """Wait for an entry in the journal; where the run is asked to stop, before it or meanwhile, not for long."""
+        limit = asyncio.timeout(STOP_WAIT_S if self.is_stopping else None)
+        try:
+            async with limit:
+                self._limit = limit
+                try:
+                    await append
+                finally:
+                    self._limit = None
+            if limit.expired():  # It was written at the last moment, and the cancellation is still on its way.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            if not limit.expired():  # The store's own.
+                raise
+            self.is_silent = True
+            raise _silent() from None
+
+    def stop_soon(self) -> None:
+        """Wait no longer than `STOP_WAIT_S` for each entry in the journal from here on. On the event loop of the run."""
+        self.is_stopping = True
+        if self._limit is not None and self._limit.when() is None:
+            self._limit.reschedule(asyncio.get_running_loop().time() + STOP_WAIT_S)
 
     def cancel(self, reason: str) -> bool:
         """Ask the run of the session to stop, from any thread; return whether it will because of this."""
@@ -122,7 +152,9 @@ class running:
         self._session, self._run = session, run
 
     def __enter__(self) -> None:
-        self._session.run, self._session.is_stopping, self._session.interruption = self._run, False, None
+        session = self._session
+        session.run = self._run
+        session.is_stopping, session.is_silent, session.interruption = False, False, None
         self._token = CURRENT_LEASES.set((*CURRENT_LEASES.get(), self._run.lease))
 
     def __exit__(self, *exc: object) -> None:
@@ -172,7 +204,7 @@ class Sessions:
             raise
         try:
             if session.broken or lease.position < session.position:  # Or it was deleted and begun again elsewhere.
-                session.machine, session.position, session.broken = RunMachine(), 0, False
+                session.machine, session.position, session.broken, session.is_silent = RunMachine(), 0, False, False
             if lease.position > session.position:
                 await _catch_up(session, store)
         except BaseException:
@@ -184,8 +216,10 @@ class Sessions:
     async def release(self, session: Session, lease: Lease, store: Store) -> None:
         """Release the session's lease and lock."""
         try:
+            is_brief = session.is_stopping or session.broken  # The store may not answer at all.
             with STORE_GUARD:
-                await store.release(lease)
+                async with asyncio.timeout(STOP_WAIT_S if is_brief else None):
+                    await store.release(lease)
         except Exception as error:  # A store of the program's may raise anything, and what the run has done is done.
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
@@ -252,13 +286,10 @@ class Sessions:
         return [session.run for session in self._known.values() if session.run is not None]
 
 
-async def _within(wait_s: float, work: Awaitable[None]) -> None:
-    try:
-        async with asyncio.timeout(wait_s):
-            await work
-    except TimeoutError:
-        message = f"the store did not answer within {wait_s:g} s while the run was stopped; its journal says how far it came"
-        raise StoreError(message) from None
+def _silent() -> StoreError:
+    return StoreError(
+        f"the store did not answer within {STOP_WAIT_S:g} s while the run was stopped; its journal says how far it came"
+    )
 
 
 async def _catch_up(session: Session, store: Store) -> None:

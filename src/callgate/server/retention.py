@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -18,7 +17,8 @@ from callgate.errors import SessionBusyError, StoreError
 from callgate.server.options import ServiceOptions
 from callgate.store import SessionInfo, Store
 from callgate.store.anonymous import is_anonymous
-from callgate.store.listing import session_page
+from callgate.store.listing import clean, session_page
+from callgate.store.listing import now_s as store_now_s
 
 __all__ = ["Sweeper"]
 
@@ -41,19 +41,15 @@ class Sweeper:
         delete: Callable[[str, float], Awaitable[bool]],
         is_live: Callable[[str], bool],
         forget: Callable[[str], object] | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._options = store, options
-        self._delete, self._is_live, self._forget, self._clock = delete, is_live, forget, clock
+        self._delete, self._is_live, self._forget = delete, is_live, forget
         self.swept = 0
         """Sessions that were deleted."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Sweep every now and then, until the context is left."""
-        if self._options.keep_sessions_s is None and self._options.keep_anonymous_s is None:
-            yield
-            return
         task = asyncio.create_task(self._sweep_often())
         try:
             yield
@@ -76,7 +72,9 @@ class Sweeper:
         Raises:
             StoreError: the store cannot be used.
         """
-        now_s, count = self._clock(), 0
+        await clean(self._store)
+        count = 0
+        now_s = await store_now_s(self._store)  # Sessions are dated by its clock, and that of this machine may be wrong.
         ages = [age for age in (self._options.keep_sessions_s, self._options.keep_anonymous_s) if age is not None]
         before = (now_s - min(ages), "") if ages else None
         while before is not None:

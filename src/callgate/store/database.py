@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
 from callgate.store.dialect import Dialect, LockedError, Transaction
-from callgate.store.schema import prepare_schema
+from callgate.store.schema import check_version, noted_version, prepare_schema
 from callgate.store.statistics import StoreStatistics
 
 __all__ = ["Database"]
@@ -49,6 +49,8 @@ SILENT_S = 20.0
 """How long a transaction may take before its connection is cut."""
 IDLE_S = 60.0
 """How long a thread stays without work, unless it is the last one."""
+CHECK_S = 1.0
+"""How often it is checked that tables are still those of this version, and in their place."""
 CLOSE_S = 3.0
 """How long a closing waits for operations that are under way before their connections are cut."""
 
@@ -293,7 +295,8 @@ class _Lane:
         self._database, self._dialect, self.waiting = database, dialect, waiting
         self._connection: Any = None
         self._statistics = database.statistics
-        self._has_begun = self._is_committing = self._is_cut = False
+        self._has_begun = self._is_committing = self._is_cut = self._is_due = False
+        self._check_s = 0.0
         self.busy_since_s: float | None = None
         self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
 
@@ -379,6 +382,9 @@ class _Lane:
 
     def _commit(self, batch: Sequence[_Operation]) -> None:
         """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
+        self._is_due = time.monotonic() >= self._check_s
+        if self._is_due and self._connection is not None and not self._dialect.is_in_place(self._connection):
+            self._discard()
         is_reused = self._connection is not None
         try:
             self._connection = self._connection or self._opened()
@@ -413,6 +419,9 @@ class _Lane:
         self._dialect.begin(self._connection, durable=any(operation.durable for operation in batch))
         self._has_begun = True
         tx = Transaction(self._connection, self._dialect)
+        if self._is_due:
+            check_version(noted_version(tx), self._dialect)
+            self._check_s = time.monotonic() + CHECK_S
         outcomes: list[tuple[_Operation, Any, CallgateError | None]] = []
         for operation in batch:
             assert operation.work is not None
@@ -448,6 +457,7 @@ class _Lane:
         connection = self._dialect.connect()
         self._statistics.count("opened")
         self._connection = connection  # So that it can be cut while the tables are looked at.
+        self._is_due, self._check_s = False, time.monotonic() + CHECK_S
         try:
             prepare_schema(connection, self._dialect)
         except BaseException:

@@ -40,6 +40,14 @@ class Dialect(Protocol):
         """Open a connection, in which no transaction begins by itself."""
         ...
 
+    def connect_to_read(self) -> Any:
+        """Open a connection for somebody who only reads: nothing is created or changed by it."""
+        ...
+
+    def is_in_place(self, connection: Any) -> bool:
+        """Return False if another database has taken the place of the one that the connection leads to."""
+        ...
+
     def cut(self, connection: Any) -> None:
         """Make the operation that waits on the connection fail. Called from another thread."""
         ...
@@ -58,6 +66,10 @@ class Dialect(Protocol):
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of the tables that exist, of ours and perhaps others."""
+        ...
+
+    def schema(self) -> list[str]:
+        """Return the statements that create the tables that are missing."""
         ...
 
     def create(self, transaction: Transaction) -> None:

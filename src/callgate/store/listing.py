@@ -5,6 +5,7 @@ A store comes in, `SessionInfo`s go out. `Store` asks for neither of the two met
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
@@ -12,7 +13,9 @@ from callgate.machine.facts import Fact
 from callgate.store.principals import keeps_principals
 from callgate.store.protocol import SessionInfo, Store
 
-__all__ = ["Forgets", "Lists", "Place", "delete_older", "place_of", "read_facts", "session_info", "session_page"]
+__all__ = [
+    "Forgets", "Lists", "Place", "clean", "delete_older", "now_s", "place_of", "read_facts", "session_info", "session_page",
+]  # fmt: skip
 
 Place: TypeAlias = "tuple[float, str]"
 """Where a session stands in the list: when it was written to, and its id."""
@@ -111,6 +114,41 @@ async def delete_older(store: Store, session: str, before_s: float) -> bool:
         return await store.delete_older(session, before_s)
     info = await session_info(store, session)
     return info is not None and info.updated_s < before_s and await store.delete(session)
+
+
+class Clock(Protocol):
+    """Optional methods of a store with a clock of its own, by which the times of its sessions go."""
+
+    async def now_s(self) -> float:
+        """Return the seconds since 1970 by that clock."""
+        ...
+
+
+def _has_clock(store: object) -> TypeGuard[Clock]:
+    return hasattr(store, "now_s")
+
+
+async def now_s(store: Store) -> float:
+    """Return the time by which ages of sessions go: by the clock of the store, or of this machine."""
+    return await store.now_s() if _has_clock(store) else time.time()
+
+
+class Cleans(Protocol):
+    """An optional method of a store that keeps more than sessions."""
+
+    async def clean(self) -> None:
+        """Forget idempotency keys, reserved names and usage that are older than they are kept."""
+        ...
+
+
+def _can_clean(store: object) -> TypeGuard[Cleans]:
+    return hasattr(store, "clean")
+
+
+async def clean(store: Store) -> None:
+    """Forget what a store keeps beside sessions and is too old, where it has such things."""
+    if _can_clean(store):
+        await store.clean()
 
 
 def _can_read(store: object) -> TypeGuard[Reads]:

@@ -79,6 +79,14 @@ class Postgres:
         options = {name: value for name, value in SOCKET.items() if name not in given}
         return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **options)
 
+    def connect_to_read(self) -> Any:
+        """Open a connection: transactions say by themselves that they only read."""
+        return self.connect()
+
+    def is_in_place(self, connection: Any) -> bool:
+        """Return True: a server closes the connections of a database that it drops."""
+        return True
+
     def cut(self, connection: Any) -> None:
         """End the connection from this side, whatever the server does."""
         with socket.socket(fileno=os.dup(connection.fileno())) as other:
@@ -102,11 +110,15 @@ class Postgres:
         rows = transaction.rows(f"SELECT name FROM (VALUES {listed}) AS ours(name) WHERE to_regclass(name) IS NOT NULL")
         return {name for (name,) in rows}
 
+    def schema(self) -> list[str]:
+        """Return the statements that create the tables."""
+        return [statement.format(real="DOUBLE PRECISION", blob="BYTEA") for statement in SCHEMA]
+
     def create(self, transaction: Transaction) -> None:
         """Create the tables that are missing."""
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _CREATE_LOCK)
-        for statement in SCHEMA:
-            transaction.run(statement.format(real="DOUBLE PRECISION", blob="BYTEA"))
+        for statement in self.schema():
+            transaction.run(statement)
 
     def announce(self, transaction: Transaction) -> None:
         """Send a signal when the transaction is committed."""

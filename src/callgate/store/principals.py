@@ -6,7 +6,9 @@ else's request can meet a session under a name that has just changed hands. `Sto
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ __all__ = ["Principals", "SqlPrincipals", "Used", "keeps_principals"]
 
 RESERVED_S = 24 * 3600.0
 """How long the name of a session stays reserved after the session was deleted, or if it never began."""
+USAGE_KEPT_S = 31 * 24 * 3600.0
+"""How long it is known what a principal has used on a day."""
+PAGE = 500
+"""Sessions that one query is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +99,11 @@ class SqlPrincipals:
         Raises:
             StoreError: the database cannot be used.
         """
-        if not sessions:
-            return set()
-        marks = ", ".join("?" * len(sessions))
-        sql = f"SELECT session FROM callgate_principals WHERE principal = ? AND session IN ({marks})"
-        rows = await self._database.do(lambda tx: tx.rows(sql, principal, *sessions), reads=True, silence_s=self.patience_s)
-        return {str(session) for (session,) in rows}
+        found: set[str] = set()
+        for start in range(0, len(sessions), PAGE):  # A database takes so many parameters, and not more.
+            work = partial(_owned, principal=principal, sessions=sessions[start : start + PAGE])
+            found |= await self._database.do(work, reads=True, silence_s=self.patience_s)
+        return found
 
     async def add_usage(self, principal: str, period: str, used: Used) -> None:
         """Add to what a principal has used in a period.
@@ -129,9 +134,17 @@ def reserve(tx: Transaction, session: str) -> None:
 
 
 def clean(tx: Transaction) -> None:
-    """Release names that were reserved for long enough, and forget usage of old periods (they begin with the year)."""
+    """Release names that were reserved for long enough, and forget usage of old periods: days, as in 2026-11-18."""
     gone = "at_s <= ? AND NOT EXISTS (SELECT 1 FROM callgate_sessions WHERE id = callgate_principals.session)"
     tx.run(f"DELETE FROM callgate_principals WHERE {gone}", tx.now_s() - RESERVED_S)
+    day = datetime.datetime.fromtimestamp(tx.now_s() - USAGE_KEPT_S, datetime.UTC).date().isoformat()
+    tx.run("DELETE FROM callgate_usage WHERE period < ?", day)
+
+
+def _owned(tx: Transaction, *, principal: str, sessions: list[str]) -> set[str]:
+    marks = ", ".join("?" * len(sessions))
+    sql = f"SELECT session FROM callgate_principals WHERE principal = ? AND session IN ({marks})"
+    return {str(session) for (session,) in tx.rows(sql, principal, *sessions)}
 
 
 def _principal(tx: Transaction, session: str) -> str | None:

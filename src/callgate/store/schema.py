@@ -11,9 +11,13 @@ from typing import Any
 from callgate.errors import StoreError
 from callgate.store.dialect import Dialect, Transaction
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "TABLES", "SchemaState", "prepare_schema", "schema_state"]
+__all__ = [
+    "SCHEMA", "SCHEMA_VERSION", "TABLES", "SchemaState", "check_version", "migration", "noted_version", "prepare_schema",
+    "schema_state",
+]  # fmt: skip
 
 SCHEMA_VERSION = 1
+_NOTE_VERSION = f"INSERT INTO callgate_meta VALUES ('schema', '{SCHEMA_VERSION}') ON CONFLICT (key) DO NOTHING"
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS callgate_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -58,7 +62,7 @@ def schema_state(tx: Transaction, dialect: Dialect) -> SchemaState:
     found = dialect.tables(tx)
     version = None
     if "callgate_meta" in found:
-        version = next((row[0] for row in tx.rows("SELECT value FROM callgate_meta WHERE key = 'schema'")), None)
+        version = noted_version(tx)
     return SchemaState(version, tuple(table for table in TABLES if table not in found))
 
 
@@ -71,13 +75,40 @@ def prepare_schema(connection: Any, dialect: Dialect) -> None:
     dialect.begin(connection, durable=True)
     tx = Transaction(connection, dialect)
     state = schema_state(tx, dialect)
-    if state.version not in (None, str(SCHEMA_VERSION)):
+    try:
+        check_version(state.version, dialect)
+    except StoreError:
         connection.rollback()
-        raise StoreError(
-            f"{dialect.place} was written by another version of callgate (schema {state.version}, and this one "
-            f"knows {SCHEMA_VERSION}); use that version, or another store"
-        )
+        raise
     if not state.is_current:
         dialect.create(tx)
-        tx.run("INSERT INTO callgate_meta VALUES ('schema', ?) ON CONFLICT (key) DO NOTHING", str(SCHEMA_VERSION))
+        tx.run(_NOTE_VERSION)
     connection.commit()
+
+
+def migration(state: SchemaState, dialect: Dialect) -> list[str]:
+    """Return the statements that bring the tables from a state to this version; none if they are current.
+
+    Raises:
+        StoreError: another version of callgate made them.
+    """
+    check_version(state.version, dialect)
+    return [] if state.is_current else [*dialect.schema(), _NOTE_VERSION]
+
+
+def check_version(version: str | None, dialect: Dialect) -> None:
+    """Refuse tables of another version.
+
+    Raises:
+        StoreError: they are.
+    """
+    if version not in (None, str(SCHEMA_VERSION)):
+        raise StoreError(
+            f"{dialect.place} was written by another version of callgate (schema {version}, and this one "
+            f"knows {SCHEMA_VERSION}); use that version, or another store"
+        )
+
+
+def noted_version(tx: Transaction) -> str | None:
+    """Return the version that is noted in the table for it; None if there is none."""
+    return next((str(version) for (version,) in tx.rows("SELECT value FROM callgate_meta WHERE key = 'schema'")), None)

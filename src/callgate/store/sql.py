@@ -21,9 +21,10 @@ from callgate.store.answers import SqlAnswers, spend_answers
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
-from callgate.store.principals import SqlPrincipals, clean, reserve
+from callgate.store.principals import SqlPrincipals, reserve
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.store.statistics import StoreStatistics
+from callgate.store.upkeep import SqlUpkeep
 from callgate.strict_json import without_surrogates
 
 __all__ = ["SqlStore", "line_of"]
@@ -44,15 +45,13 @@ REPLICA_S = 2.0
 """How long a replica is waited for before the database itself is asked."""
 OFF_LOOP_BYTES = 256 * 1024
 """Longer journals are decoded in a thread, so that other sessions do not wait."""
-CLEAN_S = 600.0
-"""How often claims that hold no longer are looked for."""
 
 
 MISSING = b'{"kind": "missing"}'
 """Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore(SqlAnswers, SqlPrincipals):
+class SqlStore(SqlAnswers, SqlPrincipals, SqlUpkeep):
     """Keeps facts in tables.
 
     With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
@@ -70,7 +69,6 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         self._database = Database(dialect)
         self._replica = None if replica is None else Database(replica)
         self._is_durable = durable == "everything"
-        self._clean_s = 0.0
 
     @property
     def statistics(self) -> StoreStatistics:
@@ -368,11 +366,7 @@ class SqlStore(SqlAnswers, SqlPrincipals):
         def work(tx: Transaction) -> Claim:
             now = tx.now_s()
             tx.lock(f"key {claim.key}")
-            if now >= self._clean_s:
-                self._clean_s = now + CLEAN_S
-                old = f"SELECT key FROM callgate_claims WHERE at_s <= ?{self._dialect.row_lock}"
-                tx.run(f"DELETE FROM callgate_claims WHERE key IN ({old})", now - KEPT_S)
-                clean(tx)
+            self._clean_sometimes(tx, now)
             columns = "key, digest, session, run, owner, position"
             rows = tx.locked_rows(f"{columns}, at_s", "callgate_claims", "key", claim.key)
             if rows and rows[0][-1] <= now - KEPT_S:

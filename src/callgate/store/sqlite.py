@@ -56,6 +56,8 @@ class Sqlite:
         self._durable: bool | None = None
         self._is_read_only = False
         self._booted_s: float | None = None
+        self._file = (0, 0)
+        """Device and number of the file that was opened last."""
         self._copy = contextlib.ExitStack()
         """Holds the copy that is read where the file itself cannot be."""
 
@@ -70,7 +72,10 @@ class Sqlite:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite makes its further files with the rights of the first.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            found = os.fstat(file)
+            os.close(file)
+            self._file = (found.st_dev, found.st_ino)
             connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE or not self._path.exists():
@@ -86,6 +91,24 @@ class Sqlite:
             connection.close()
             raise
         return connection
+
+    def connect_to_read(self) -> sqlite3.Connection:
+        """Open a connection to a file that is there; neither the file nor its kind of journal is changed."""
+        with contextlib.suppress(sqlite3.Error):
+            return _opened(_uri(self._path, "mode=ro"))
+        return _readable_file(self._path, self._copy)  # Beside it, or in it, nothing can be written.
+
+    def is_in_place(self, connection: Any) -> bool:
+        """Return False if the file was removed, or replaced by another: nobody would find what is written to it."""
+        if self._is_read_only:
+            return True
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) == self._file
 
     def cut(self, connection: Any) -> None:
         """Interrupt a long query; a wait for the lock of another process ends by itself."""
@@ -114,10 +137,14 @@ class Sqlite:
         """Return the names of the tables in the file."""
         return {name for (name,) in transaction.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
+    def schema(self) -> list[str]:
+        """Return the statements that create the tables."""
+        return [statement.format(real="REAL", blob="BLOB") for statement in SCHEMA]
+
     def create(self, transaction: Transaction) -> None:
         """Create the tables that are missing."""
-        for statement in SCHEMA:
-            transaction.run(statement.format(real="REAL", blob="BLOB"))
+        for statement in self.schema():
+            transaction.run(statement)
 
     def announce(self, transaction: Transaction) -> None:
         """Do nothing: SQLite has no signals."""
@@ -207,18 +234,23 @@ def _readable_file(path: Path, copy: contextlib.ExitStack) -> sqlite3.Connection
     Where SQLite cannot read the log in its place (it needs a file for its index beside it), a copy of both is read, which is
     removed with `copy`.
     """
+    path = path.resolve()  # The log is beside the file, and not beside a link to it.
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
-        return _opened(f"file:{quote(str(path))}?mode=ro&immutable=1")
+        return _opened(_uri(path, "mode=ro&immutable=1"))
     with contextlib.suppress(sqlite3.Error):
-        return _opened(f"file:{quote(str(path))}?mode=ro")
+        return _opened(_uri(path, "mode=ro"))
     folder = Path(copy.enter_context(tempfile.TemporaryDirectory(prefix="callgate-read-")))
     for source in (path, log):
         shutil.copyfile(source, folder / source.name)
     try:
-        return _opened(f"file:{quote(str(folder / path.name))}")
+        return _opened(_uri(folder / path.name))
     except sqlite3.Error:  # The log is of no use: what the file itself holds is all there is.
-        return _opened(f"file:{quote(str(path))}?mode=ro&immutable=1")
+        return _opened(_uri(path, "mode=ro&immutable=1"))
+
+
+def _uri(path: Path, query: str = "") -> str:
+    return f"file:{quote(os.fsencode(path))}?{query}"
 
 
 def _opened(uri: str) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.schema import SCHEMA_VERSION, TABLES, prepare_schema, schema_state
 from callgate.strict_json import without_surrogates
 
-__all__ = ["DIGEST_KEY", "OF_SESSION", "Transfer", "copy_store", "store_digest"]
+__all__ = ["DIGEST_KEY", "OF_SESSION", "SAME_STORE", "Transfer", "copy_store", "store_digest"]
 
 DIGEST_KEY = "backup_sha256"
 """Row of `callgate_meta` in a backup: the hash of everything in it."""
@@ -30,6 +31,7 @@ OF_SESSION = {"callgate_facts": "position", "callgate_answers": "call_id"}
 """Tables whose rows belong to a session, and what they are ordered by; the column `session` names it."""
 APART = {"callgate_claims": ("key",), "callgate_principals": ("session",), "callgate_usage": ("principal", "period")}
 """Tables whose rows are not part of a session, and their keys."""
+SAME_STORE = "FROM and TO are the same store"
 CHUNK = 200
 """Rows that are read at a time."""
 BATCH_ROWS = 2000
@@ -52,6 +54,8 @@ class Transfer:
     """Facts that were missing in the target."""
     conflicts: list[str] = field(default_factory=list[str])
     """Sessions that were left as they are in the target, each with the reason."""
+    others: int = 0
+    """Sessions of the target that the source does not have."""
     sha256: str = ""
     """Hash of all sessions that were copied, equal on both sides."""
 
@@ -71,12 +75,22 @@ def copy_store(
     Raises:
         StoreError: one of the two cannot be used, or the copy is not equal to the source.
     """
-    with _opened(source) as here, _opened(target) as there:
+    with _opened(source, source.connect_to_read) as here, _opened(target, target.connect) as there:
+        with _translated(source):
+            source.begin_snapshot(here)
+            _Reader(Transaction(here, source), source)  # There is a store.
+            here.rollback()
+        with _translated(target):
+            prepare_schema(there, target)
+            mark = _marked(there, target)
         with _translated(source):
             source.begin_snapshot(here)
             read = _Reader(Transaction(here, source), source)
+            is_same = read.has_mark(mark)
         with _translated(target):
-            prepare_schema(there, target)
+            _unmark(there, target, mark)
+            if is_same:
+                raise StoreError(SAME_STORE)
             if not others_allowed:
                 _refuse_others(read, there, target)
             return _Copy(read, there, target, progress).run()
@@ -88,7 +102,7 @@ def store_digest(dialect: Dialect) -> tuple[str, str | None]:
     Raises:
         StoreError: the store cannot be used.
     """
-    with _opened(dialect) as connection, _translated(dialect):
+    with _opened(dialect, dialect.connect_to_read) as connection, _translated(dialect):
         dialect.begin_snapshot(connection)
         read = _Reader(Transaction(connection, dialect), dialect)
         whole = hashlib.sha256()
@@ -125,6 +139,7 @@ class _Copy:
             self._progress(done, self._total)
         self._copy_keys()
         self._commit(pending)
+        self._outcome.others = len(set(self._known.ids()) - set(self._read.ids()))
         self._there.rollback()
         for table in APART:
             whole.update(_hashed(self._read.apart(table)))
@@ -139,10 +154,13 @@ class _Copy:
         self._rows = 0
         self._target.begin_long(self._there)
         for session, digest in pending:
-            if self._known.digest(session) != digest:
+            if not self._known.has(session) or self._known.digest(session) != digest:
+                if self._went_on(session):
+                    self._conflict(session, "was written to after it was copied")
+                    continue
                 raise StoreError(
-                    f"session {session!r} in {self._target.place} is not equal to its source after the copy: it was written "
-                    "to meanwhile, or the storage is damaged; repeat the copy"
+                    f"session {session!r} in {self._target.place} is not equal to its source after the copy: the storage is "
+                    "damaged, or somebody else changes the tables; repeat the copy"
                 )
             self._outcome.sessions += 1
 
@@ -160,6 +178,8 @@ class _Copy:
                 return self._conflict(session, f"is in use by {owners.shown(holder)}")
             if not self._is_prefix(session, known):
                 return self._conflict(session, "has other facts there")
+            if known == self._read.facts_of(session) and self._has_other_answers(session):
+                return self._conflict(session, "has an answer there for a call that waits")
         hasher = _Hasher(self._read.about(session))
         for rows in self._read.chunks("callgate_facts", session):
             hasher.add("callgate_facts", rows)
@@ -186,6 +206,18 @@ class _Copy:
                 return False
             count += 1
         return count == known <= self._read.facts_of(session)
+
+    def _has_other_answers(self, session: str) -> bool:
+        """Return whether somebody has answered a call in the target, and the source does not know of it."""
+        theirs, ours = (
+            {row for rows in side.chunks("callgate_answers", session) for row in rows} for side in (self._known, self._read)
+        )
+        return bool(theirs - ours)
+
+    def _went_on(self, session: str) -> bool:
+        """Return whether somebody works with a session in the target, or has deleted it."""
+        rows = self._tx.rows("SELECT facts, owner FROM callgate_sessions WHERE id = ?", session)
+        return not rows or rows[0][0] != self._read.facts_of(session) or rows[0][1] is not None
 
     def _conflict(self, session: str, why: str) -> None:
         self._outcome.conflicts.append(f"session {session!r} {why}")
@@ -248,6 +280,10 @@ class _Reader:
         """Return how many facts a session has by its row."""
         return int(self.session_row(session)["facts"])
 
+    def has(self, session: str) -> bool:
+        """Return whether there is such a session."""
+        return bool(self._tx.rows("SELECT 1 FROM callgate_sessions WHERE id = ?", session))
+
     def session_row(self, session: str) -> dict[str, Any]:
         """Return the row of a session by the names of its columns. The one that was read last is held."""
         if session not in self._about:
@@ -296,6 +332,10 @@ class _Reader:
                 hasher.add(table, rows)
         return hasher.digest()
 
+    def has_mark(self, mark: str) -> bool:
+        """Return whether a mark was left here."""
+        return bool(self._tx.rows("SELECT 1 FROM callgate_meta WHERE key = ?", mark))
+
     def noted(self) -> str | None:
         """Return the hash that was noted in a backup."""
         found = self._tx.rows("SELECT value FROM callgate_meta WHERE key = ?", DIGEST_KEY)
@@ -339,6 +379,21 @@ def _storable(value: Any) -> Any:
     return value
 
 
+def _marked(there: Any, target: Dialect) -> str:
+    """Leave a mark in the target: a source that has it is the same store, however both are called."""
+    mark = f"copy {uuid.uuid4().hex}"
+    target.begin_long(there)
+    Transaction(there, target).run("INSERT INTO callgate_meta VALUES (?, '')", mark)
+    there.commit()
+    return mark
+
+
+def _unmark(there: Any, target: Dialect, mark: str) -> None:
+    target.begin_long(there)
+    Transaction(there, target).run("DELETE FROM callgate_meta WHERE key = ?", mark)
+    there.commit()
+
+
 def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:
     target.begin_snapshot(there)
     others = sorted(set(_Reader(Transaction(there, target), target).ids()) - set(read.ids()))
@@ -351,9 +406,9 @@ def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:
 
 
 @contextlib.contextmanager
-def _opened(dialect: Dialect) -> Generator[Any]:
+def _opened(dialect: Dialect, connect: Callable[[], Any]) -> Generator[Any]:
     with _translated(dialect):
-        connection = dialect.connect()
+        connection = connect()
     with contextlib.closing(connection):
         yield connection
 
