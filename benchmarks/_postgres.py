@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 START_S = 60
 
@@ -130,11 +131,12 @@ class Pooler:
     @property
     def processes(self) -> list[int]:
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [int(child) for child in children] or [self._process.pid]
+        return [self._process.pid]
 
     def start(self) -> None:
-        self._process = subprocess.Popen(_unprivileged(self._program, str(self._settings)), stderr=subprocess.DEVNULL)
+        # Not by way of runuser, which would stop itself with a child that is stopped.
+        other: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
+        self._process = subprocess.Popen([self._program, str(self._settings)], stderr=subprocess.DEVNULL, **other)
         until_s = time.monotonic() + START_S
         while time.monotonic() < until_s:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):

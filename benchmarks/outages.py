@@ -35,8 +35,11 @@ import _postgres
 from _postgres import Cluster, Pooler, frozen
 
 GOAL_S = 2.0
+UNDER_WAY_S = 25.0
+"""An operation that the database has begun is waited for: rather a run that goes on late than one that breaks off."""
 BEFORE_S, LASTS_S, AFTER_S = 0.5, 4.0, 1.0
 PAUSE_S = 0.03
+CLIENTS = 9
 PATIENCE_S = 60
 FINE = (200, 404)
 """Answers of a service that works: a session that is deleted is not there."""
@@ -219,35 +222,38 @@ class Stage:
     def note(self, title: str, value: float, limit: float = GOAL_S) -> None:
         self.figures.setdefault(title, Figure(title, limit)).values.append(value)
 
-    def watch(self, service: Service, outage: Context[object], *, is_down: bool, recovers: bool = True) -> None:
+    def watch(self, service: Service, outage: Context[object], *, is_down: bool, refused_max: int = 0) -> None:
         """Ask a service while an outage happens, and note how long the answers took.
 
-        Without `is_down` nothing may be refused. Where the outage `recovers` by itself, its end is that of the context.
+        Without `is_down` no more than `refused_max` requests may be refused.
         """
         with Clients(service) as clients:
             time.sleep(BEFORE_S)
-            start_s = time.monotonic()
+            before_s = time.monotonic()
             with outage:
+                start_s = time.monotonic()
                 time.sleep(LASTS_S)
             end_s = time.monotonic()
             until_s = end_s + PATIENCE_S
             while not clients.is_fine_since(end_s) and time.monotonic() < until_s:
                 time.sleep(PAUSE_S)
             time.sleep(AFTER_S)
-        during = [one for one in clients.answers if one.ended_s >= start_s]
+        during = [one for one in clients.answers if one.ended_s >= before_s]
         self.statuses.update(one.status for one in during)
+        begun = [one for one in during if one.began_s >= start_s]
         for group in ("chats", "looks", "health"):
-            slowest_s = max(one.took_s for one in during if one.group == group)
-            self.note({"health": "/health"}.get(group, f"other {group}"), slowest_s)
+            slowest_s = max(one.took_s for one in begun if one.group == group)
+            self.note({"health": "/health"}.get(group, group), slowest_s)
+        under_way = [one.took_s for one in during if one.began_s < start_s]
+        self.note("those under way at its start", max(under_way, default=0.0), UNDER_WAY_S)
         health = [one for one in during if one.group == "health"]
         if is_down:
             down = [one.ended_s for one in health if one.status == 503]
-            self.note("until /health says so", min(down, default=end_s + PATIENCE_S) - start_s)
+            self.note("until /health says so", min(down, default=end_s + PATIENCE_S) - before_s)
         else:
-            self.note("requests refused", sum(one.status not in FINE for one in during), 0)
-        if recovers:
-            refused = [one.ended_s for one in during if one.ended_s >= end_s and one.status not in FINE]
-            self.note("last refusal after its end", max(refused, default=end_s) - end_s)
+            self.note("requests refused", sum(one.status not in FINE for one in during), refused_max)
+        refused = [one.ended_s for one in begun if one.ended_s >= end_s and one.status not in FINE]
+        self.note("last refusal after its end", max(refused, default=end_s) - end_s)
 
 
 def frozen_service(stage: Stage) -> None:
@@ -328,7 +334,8 @@ def frozen_connection(stage: Stage) -> None:
         with psycopg.connect(server.url) as looking:
             sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'callgate' AND query NOT LIKE 'LISTEN%' LIMIT 1"
             [(process,)] = looking.execute(sql).fetchall()
-        stage.watch(service, frozen([process]), is_down=False)
+        # What it has begun to do is lost: as much as all clients have asked for at that moment.
+        stage.watch(service, frozen([process]), is_down=False, refused_max=CLIENTS)
 
 
 def frozen_database(stage: Stage) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
-from callgate.store.dialect import Dialect, LockedError, Transaction
+from callgate.store.dialect import Dialect, LockedError, LockTimeoutError, Transaction
 from callgate.store.schema import check_version, noted_version, prepare_schema
 from callgate.store.statistics import StoreStatistics
 
@@ -69,6 +69,8 @@ class _Operation:
     durable: bool = False
     on_late: Callable[[Any], object] | None = None
     """Gets the value if the caller has given up waiting for it."""
+    is_alone: bool = False
+    """True if it gets a commit of its own: it has kept others waiting."""
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
     lane: _Lane | None = None
     """The thread that carries it out."""
@@ -151,17 +153,21 @@ class Database:
         silence_s: float,
         on_late: Callable[[T], object] | None,
     ) -> T:
-        until_s, (pause_s, pause_max_s) = time.monotonic() + min(LOCKED_S, patience_s), LOCKED_PAUSES_S
+        limit_s = min(LOCKED_S, patience_s, silence_s)
+        until_s, (pause_s, pause_max_s), is_alone = time.monotonic() + limit_s, LOCKED_PAUSES_S, False
         while True:
-            operation = _Operation(work, prepare, durable, on_late)
+            tried_s = time.monotonic()
+            operation = _Operation(work, prepare, durable, on_late, is_alone=is_alone)
             try:
                 return cast("T", await self._done(operation, reads=reads, patience_s=patience_s, silence_s=silence_s))
             except LockedError as error:
                 self._statistics.count("retries")
-                if time.monotonic() >= until_s:
+                is_alone, now_s = isinstance(error, LockTimeoutError), time.monotonic()
+                next_s = now_s - tried_s if is_alone else 0.0  # How long the next try would take.
+                if now_s + next_s >= until_s:
                     raise StoreError(
-                        f"{error} in {self._dialect.place} has been locked by another transaction for more than "
-                        f"{min(LOCKED_S, patience_s):g} s: see which process has it, and try again"
+                        f"{error} in {self._dialect.place} has been locked by another transaction for "
+                        f"{now_s - until_s + limit_s:.1f} s: see which process has it, and try again"
                     ) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_max_s)
@@ -276,6 +282,8 @@ class Database:
             return True
         try:
             await self._done(_Operation(lambda tx: tx.rows("SELECT 1")), reads=True, patience_s=wait_s)
+        except LockTimeoutError:  # It has answered, if only that others must wait.
+            return True
         except StoreError:
             return False
         return True
@@ -353,7 +361,7 @@ class _Lane:
             except queue.Empty:
                 if self._database.may_leave(self):
                     return None
-        while len(batch) < BATCH_MAX and batch[-1].work is not None:
+        while len(batch) < BATCH_MAX and batch[-1].work is not None and not batch[-1].is_alone:
             try:
                 batch.append(self.waiting.get_nowait())
             except queue.Empty:
@@ -365,6 +373,8 @@ class _Lane:
             operation.lane = self
         batch = [operation for operation in batch if operation.done.set_running_or_notify_cancel()]
         batch = [operation for operation in batch if self._is_prepared(operation)]
+        if len(batch) > 1 and batch[-1].is_alone:
+            self._commit([batch.pop()])
         if batch:
             self._commit(batch)
 
@@ -391,20 +401,22 @@ class _Lane:
             outcomes = self._transacted(batch)
         except BaseException as error:
             logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
-            if self._is_worth_a_new_connection(is_reused=is_reused):
-                self._commit(batch)
-            elif self._connection is not None and self._has_begun and len(batch) > 1:
-                for operation in batch:
-                    self._commit([operation])
-            else:
-                for operation in batch:
-                    operation.fail(failure(self._dialect, error))
+            self._recover(batch, error, is_reused=is_reused)
             return
         for operation, value, refusal in outcomes:
-            if refusal is None:
-                operation.done.set_result(value)
-            else:
-                operation.done.set_exception(refusal)
+            operation.done.set_result(value) if refusal is None else operation.done.set_exception(refusal)
+
+    def _recover(self, batch: Sequence[_Operation], error: BaseException, *, is_reused: bool) -> None:
+        """Try again what can be tried again after a commit that failed, and answer the others."""
+        is_locked = self._dialect.is_lock_timeout(error)  # Nothing was changed: each caller may try again.
+        if self._is_worth_a_new_connection(is_reused=is_reused):
+            self._commit(batch)
+        elif not is_locked and self._connection is not None and self._has_begun and len(batch) > 1:
+            for operation in batch:
+                self._commit([operation])
+        else:
+            for operation in batch:
+                operation.fail(LockTimeoutError("a table") if is_locked else failure(self._dialect, error))
 
     def _is_worth_a_new_connection(self, *, is_reused: bool) -> bool:
         """Undo the transaction; return whether the connection was lost earlier, as when its server was restarted.

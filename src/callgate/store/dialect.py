@@ -8,11 +8,15 @@ from typing import Any, Protocol
 from callgate.errors import CallgateError
 from callgate.store.answer_signal import AnswerSignal
 
-__all__ = ["Dialect", "LockedError", "Transaction"]
+__all__ = ["Dialect", "LockTimeoutError", "LockedError", "Transaction"]
 
 
 class LockedError(CallgateError):
     """Another transaction has locked what this one needs; the text names it. Nothing was changed."""
+
+
+class LockTimeoutError(LockedError):
+    """The same, but the database has waited for it, and others of the same commit with it."""
 
 
 class Dialect(Protocol):
@@ -98,6 +102,10 @@ class Dialect(Protocol):
 
     def lease_now_s(self, transaction: Transaction) -> float:
         """Return the seconds by which leases are judged: as `now_s`, but no change of this machine's clock moves it."""
+        ...
+
+    def is_lock_timeout(self, error: BaseException) -> bool:
+        """Return whether the driver's error says that a lock was waited for in vain."""
         ...
 
     def sentence(self, error: Exception) -> str:

@@ -24,7 +24,7 @@ __all__ = ["postgres_store"]
 CONNECTIONS_MAX = 4
 """Of one process. Operations that wait at the same time share a commit, so that a few are enough."""
 CONNECT_S = 5
-LIMITS = {"lock_timeout": "2s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
+LIMITS = {"lock_timeout": "1s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
 """Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
 SOCKET: dict[str, Any] = {
     "connect_timeout": CONNECT_S, "application_name": "callgate", "keepalives_idle": 10, "keepalives_interval": 5,
@@ -151,6 +151,10 @@ class Postgres:
     def lease_now_s(self, transaction: Transaction) -> float:
         """Return the same: the clocks of services do not matter here."""
         return self.now_s(transaction)
+
+    def is_lock_timeout(self, error: BaseException) -> bool:
+        """Return whether a table was locked for too long; rows that are locked are not waited for at all."""
+        return isinstance(error, self._psycopg.errors.LockNotAvailable)
 
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the database."""

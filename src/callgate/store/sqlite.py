@@ -189,6 +189,10 @@ class Sqlite:
         """Return the seconds since the machine was booted, those in which it slept included."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def is_lock_timeout(self, error: BaseException) -> bool:
+        """Return False: whoever has locked the file has had enough time."""
+        return False
+
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the file."""
         said = str(error)
