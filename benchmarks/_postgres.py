@@ -118,6 +118,7 @@ class Pooler:
         self._settings.write_text(
             f"[databases]\ncallgate = host=127.0.0.1 port={server.port} user=callgate\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\nunix_socket_dir =\nauth_type = any\n"
+            "server_login_retry = 1\n"
             f"pool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 100\nlogfile = {place}/pgbouncer.log\n"
             f"pidfile = {place}/pgbouncer-{self._port}.pid\n"
         )

@@ -47,7 +47,7 @@ OWN = (
 NARROW = ("first_answer", "large_events", "stream_memory")
 """Tasks in which the best known peer stands for the others."""
 MEASURED_TOO = ("callgate", "hand-written", "google-genai")
-SINGLE = ("loop", "schema", "audit", "files", "sessions", "workers", "embedded", "service")
+SINGLE = ("loop", "schema", "audit", "files", "sessions", "workers", "embedded", "service", "outages")
 """Benchmarks of one part each, which `--all` runs as they are, where they exist."""
 
 Figures = dict[str, float | None]

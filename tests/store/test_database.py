@@ -16,7 +16,7 @@ import pytest
 from callgate.errors import JsonError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import CallEnded, CallStarted, RunStarted
-from callgate.store import database
+from callgate.store import database, lane
 from callgate.store.database import Database
 from callgate.store.dialect import Transaction
 from callgate.store.sqlite import Sqlite, sqlite_store
@@ -112,7 +112,7 @@ def test_a_fault_of_the_store_itself_is_answered_and_the_thread_goes_on(
     async def story() -> None:
         store = open_database(tmp_path)
         with monkeypatch.context() as patched:
-            patched.setattr(database, "failure", lambda dialect, error: 1 / 0)
+            patched.setattr(lane, "failure", lambda dialect, error: 1 / 0)
             with pytest.raises(StoreError, match="failed with ZeroDivisionError"):
                 await store.do(raising(RuntimeError()))
         await store.do(mark("next"))
@@ -178,7 +178,7 @@ def test_an_operation_whose_thread_is_gone_fails_and_the_next_one_gets_a_new_thr
     async def story() -> None:
         store = open_database(tmp_path)
         with monkeypatch.context() as patched:
-            patched.setattr(database._Lane, "_serve", lambda lane: None)
+            patched.setattr(lane.Lane, "_serve", lambda self: None)
             with pytest.raises(StoreError, match=r"nobody writes to .*sessions\.db any more"):
                 await store.do(marks)
         assert await store.do(marks) == []

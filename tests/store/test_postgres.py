@@ -17,7 +17,7 @@ import pytest
 
 from callgate.errors import SessionBusyError, StoreError, UsageError
 from callgate.machine.facts import CallStarted
-from callgate.store import LEASE_S, Claim, database, open_store, schema
+from callgate.store import LEASE_S, Claim, database, lane, open_store, schema
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
 from callgate.store.sql import SqlStore
@@ -249,14 +249,14 @@ def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
             await begun(store, "a")
             [frozen] = await backends(postgres_url, store)
             os.kill(frozen, signal.SIGSTOP)
-            monkeypatch.setattr(database, "SILENT_S", 0.2)
+            monkeypatch.setattr(lane, "SILENT_S", 0.2)
             try:
                 stuck = asyncio.create_task(store.load("a"))
                 await asyncio.sleep(0)
                 async with asyncio.timeout(60):
                     with pytest.raises(StoreError, match="cannot be reached"):
                         await stuck
-                    monkeypatch.setattr(database, "SILENT_S", 60.0)
+                    monkeypatch.setattr(lane, "SILENT_S", 60.0)
                     assert len(await store.load("a")) == 1
             finally:
                 os.kill(frozen, signal.SIGCONT)
@@ -300,6 +300,31 @@ async def until_busy(store: SqlStore) -> None:
         await asyncio.sleep(0)
 
 
+def test_while_all_connections_are_stuck_there_is_one_more(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "STUCK_S", 0.05)
+    monkeypatch.setattr(database, "LOOK_S", 0.05)
+    monkeypatch.setattr(database, "CLOSE_S", 0.05)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+
+            def stuck(tx: Transaction) -> None:
+                tx.rows("SET LOCAL statement_timeout = 0; SELECT pg_sleep(3600)")
+
+            tasks = []
+            for _ in range(store.dialect.connections):  # One at a time, or they would share a commit.
+                tasks.append(asyncio.create_task(store._database.do(stuck)))
+                await asyncio.sleep(0)
+                while store.statistics.waiting:  # noqa: ASYNC110 - a thread, not a task
+                    await asyncio.sleep(0.01)  # clock: a thread takes it
+            assert [info.id for info in await store.sessions()] == ["a"]
+            assert [task.done() for task in tasks] == [False] * 4
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(story())
+
+
 def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with opened(postgres_url) as store:
@@ -317,7 +342,7 @@ def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monke
                 monkeypatch.setattr(database, "CLOSE_S", 0.1)
                 started_s = time.monotonic()
                 await store.aclose()  # Nor does a closing.
-                assert time.monotonic() - started_s < database.SILENT_S / 2  # clock: it does not wait for that limit
+                assert time.monotonic() - started_s < lane.SILENT_S / 2  # clock: it does not wait for that limit
             finally:
                 os.kill(frozen, signal.SIGCONT)
 
@@ -431,7 +456,7 @@ def test_a_database_that_can_only_be_read_is_listed_and_says_so_when_it_is_writt
 def test_a_process_that_runs_meets_tables_of_a_newer_version_and_changes_nothing_in_them(
     open_sql: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CHECK_S", 0.0)
+    monkeypatch.setattr(lane, "CHECK_S", 0.0)
 
     async def story() -> None:
         store = open_sql()

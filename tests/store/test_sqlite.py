@@ -23,7 +23,7 @@ from callgate import Gate, ScriptedModel
 from callgate.errors import SessionBusyError, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.sessions import load
-from callgate.store import LEASE_S, database, sql, sqlite
+from callgate.store import LEASE_S, database, lane, sql, sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
 from callgate.testing import call, text
@@ -465,7 +465,7 @@ def test_where_no_time_since_the_boot_is_known_leases_go_by_the_clock(
 def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_there(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CHECK_S", 0.0)
+    monkeypatch.setattr(lane, "CHECK_S", 0.0)
     path = tmp_path / "s.db"
 
     async def story() -> None:

@@ -21,8 +21,8 @@ from callgate.cli.render import escape
 from callgate.cli.state import store_place
 from callgate.errors import StoreError
 from callgate.store import open_store
-from callgate.store.database import failure
 from callgate.store.dialect import Dialect, Transaction
+from callgate.store.lane import failure
 from callgate.store.schema import SCHEMA_VERSION, TABLES, SchemaState, migration, prepare_schema, schema_state
 from callgate.store.sql import SqlStore
 from callgate.store.transfer import DIGEST_KEY, SAME_STORE, Transfer, copy_store, store_digest

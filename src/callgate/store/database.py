@@ -10,29 +10,23 @@ but nothing of what is kept in them.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import logging
 import math
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
 from callgate.store.dialect import Dialect, LockedError, LockTimeoutError, Transaction
-from callgate.store.schema import check_version, noted_version, prepare_schema
+from callgate.store.lane import STUCK_MAX, Lane, Operation, failure
 from callgate.store.statistics import StoreStatistics
 
 __all__ = ["Database"]
 
-logger = logging.getLogger("callgate.store")
-
 T = TypeVar("T")
 
-BATCH_MAX = 256
 GROW_S = 0.05
 """How long an operation waits for a thread before there is one more."""
 LOOK_S = 1.0
@@ -45,46 +39,13 @@ LOCKED_PAUSES_S = (0.005, 0.1)
 """Between two tries, at first and later."""
 PROBE_PART = 1 / 3
 """The part of the time for a silent database in which it is asked something else."""
-SILENT_S = 20.0
-"""How long a transaction may take before its connection is cut."""
-IDLE_S = 60.0
-"""How long a thread stays without work, unless it is the last one."""
-CHECK_S = 1.0
-"""How often it is checked that tables are still those of this version, and in their place."""
-CLOSE_S = 3.0
+CLOSE_S = 1.0
 """How long a closing waits for operations that are under way before their connections are cut."""
 
 _LOCK = threading.RLock()
 """Held while an operation is handed to a thread; free in a forked child."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
-
-
-@dataclass(slots=True)
-class _Operation:
-    """Something to do in a transaction. One without work is the last operation of its thread."""
-
-    work: Callable[[Transaction], Any] | None = None
-    prepare: Callable[[], object] | None = None
-    durable: bool = False
-    on_late: Callable[[Any], object] | None = None
-    """Gets the value if the caller has given up waiting for it."""
-    is_alone: bool = False
-    """True if it gets a commit of its own: it has kept others waiting."""
-    done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
-    lane: _Lane | None = None
-    """The thread that carries it out."""
-
-    def give_up(self) -> None:
-        """Wait no longer. With `on_late`, what has not begun never will, and the value of what has goes there."""
-        if (on_late := self.on_late) is not None and not self.done.cancel():
-            self.done.add_done_callback(
-                lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
-            )
-
-    def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
 
 
 class Database:
@@ -95,8 +56,8 @@ class Database:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._queue: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
-        self._lanes: list[_Lane] = []
+        self._queue: queue.SimpleQueue[Operation] = queue.SimpleQueue()
+        self._lanes: list[Lane] = []
         self._process = 0
         self._lock = _LOCK
         self._statistics = StoreStatistics()
@@ -157,7 +118,7 @@ class Database:
         until_s, (pause_s, pause_max_s), is_alone = time.monotonic() + limit_s, LOCKED_PAUSES_S, False
         while True:
             tried_s = time.monotonic()
-            operation = _Operation(work, prepare, durable, on_late, is_alone=is_alone)
+            operation = Operation(work, prepare, durable, on_late, is_alone=is_alone)
             try:
                 return cast("T", await self._done(operation, reads=reads, patience_s=patience_s, silence_s=silence_s))
             except LockedError as error:
@@ -174,7 +135,7 @@ class Database:
 
     def post(self, work: Callable[[Transaction], object]) -> None:
         """Carry out the work some time, in a transaction, for nobody who waits. From any thread."""
-        self._put(_Operation(work))
+        self._put(Operation(work))
 
     async def aclose(self) -> None:
         """End the threads and close the connections, when everything that waits is done."""
@@ -184,7 +145,7 @@ class Database:
                 return
             waiting, self._queue = self._queue, queue.SimpleQueue()
             lanes = [lane for lane in lanes if lane.thread.is_alive()]
-            ends = [_Operation() for _ in lanes]
+            ends = [Operation() for _ in lanes]
             for end in ends:
                 waiting.put(end)  # Under the lock: operations from here on get threads and a queue of their own.
         if ends:
@@ -193,7 +154,7 @@ class Database:
             lane.cut()
             lane.thread.join(LOOK_S)  # It has nothing left to do.
 
-    def _put(self, operation: _Operation) -> list[_Lane]:
+    def _put(self, operation: Operation) -> list[Lane]:
         """Hand an operation to the threads, and return them."""
         with self._lock:
             if self._process != os.getpid():  # A forked child must not write through its parent's connections.
@@ -206,12 +167,15 @@ class Database:
 
     def _grow(self) -> None:
         """Start one more thread, if there may be more: an operation waits, and those that are there do not come to it."""
+        most, now_s = self._dialect.connections, time.monotonic()
         with self._lock:
-            if self._process == os.getpid() and 0 < len(self._lanes) < self._dialect.connections:
+            if most > 1:  # Its server may be gone, and another one in its place.
+                most += min(STUCK_MAX, sum(lane.is_stuck(now_s) for lane in self._lanes))
+            if self._process == os.getpid() and 0 < len(self._lanes) < most:
                 self._start()
 
     def _start(self) -> None:
-        lane = _Lane(self, self._dialect, self._queue)
+        lane = Lane(self._dialect, self._queue, self._statistics, self._may_leave)
         try:
             lane.thread.start()
         except RuntimeError as error:  # There are too many, or the interpreter is shutting down.
@@ -220,7 +184,7 @@ class Database:
             return
         self._lanes = [*self._lanes, lane]
 
-    def may_leave(self, lane: _Lane) -> bool:
+    def _may_leave(self, lane: Lane) -> bool:
         """Take a lane out that has had nothing to do; return whether it may end."""
         with self._lock:
             if self._queue is not lane.waiting or len(self._lanes) < 2 or not lane.waiting.empty():
@@ -228,7 +192,7 @@ class Database:
             self._lanes = [other for other in self._lanes if other is not lane]
             return True
 
-    def _check(self, lanes: Sequence[_Lane], done: asyncio.Future[Any], now_s: float) -> None:
+    def _check(self, lanes: Sequence[Lane], done: asyncio.Future[Any], now_s: float) -> None:
         """See that one of the threads is there to carry out an operation, and that the server answers."""
         if not any(lane.thread.is_alive() for lane in lanes):
             done.cancel()
@@ -237,7 +201,7 @@ class Database:
             lane.cut_if_silent(now_s)
 
     async def _done(
-        self, operation: _Operation, *, reads: bool, patience_s: float = math.inf, silence_s: float = math.inf
+        self, operation: Operation, *, reads: bool, patience_s: float = math.inf, silence_s: float = math.inf
     ) -> Any:
         """Wait for an operation. It is carried out in any case, so a cancellation of its caller takes effect after it.
 
@@ -281,7 +245,7 @@ class Database:
         if done.done():
             return True
         try:
-            await self._done(_Operation(lambda tx: tx.rows("SELECT 1")), reads=True, patience_s=wait_s)
+            await self._done(Operation(lambda tx: tx.rows("SELECT 1")), reads=True, patience_s=wait_s)
         except LockTimeoutError:  # It has answered, if only that others must wait.
             return True
         except StoreError:
@@ -294,201 +258,6 @@ def _cancel_again(caller: asyncio.Task[Any], times: int) -> None:
     for _ in range(times):
         caller.uncancel()
         caller.cancel()
-
-
-class _Lane:
-    """A thread with a connection, for one batch of operations after another."""
-
-    def __init__(self, database: Database, dialect: Dialect, waiting: queue.SimpleQueue[_Operation]) -> None:
-        self._database, self._dialect, self.waiting = database, dialect, waiting
-        self._connection: Any = None
-        self._statistics = database.statistics
-        self._has_begun = self._is_committing = self._is_cut = self._is_due = False
-        self._check_s = 0.0
-        self.busy_since_s: float | None = None
-        self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
-
-    @property
-    def is_connected(self) -> bool:
-        """True if it has a connection."""
-        return self._connection is not None
-
-    def cut_if_silent(self, now_s: float) -> None:
-        """Cut the connection if its server has not answered for too long. From any thread."""
-        since_s = self.busy_since_s
-        if since_s is not None and now_s >= since_s + SILENT_S:
-            if not self._is_cut:
-                self._statistics.count("cut")
-            self.cut()
-
-    def cut(self) -> None:
-        """Make what the thread waits for fail."""
-        self._is_cut = True
-        if (connection := self._connection) is not None:
-            try:
-                self._dialect.cut(connection)
-            except Exception:
-                logger.debug("a connection could not be cut", exc_info=True)
-
-    # In the thread --------------------------------------------------------------------------------------------------------
-
-    def _serve(self) -> None:
-        while (batch := self._batch()) is not None:
-            last = batch.pop() if batch[-1].work is None else None
-            self.busy_since_s = time.monotonic()
-            try:
-                self._carry_out(batch)
-            except BaseException as error:  # Whatever this is, the callers are answered and the next are served.
-                logger.exception("operations on %s failed", self._dialect.place)
-                self._discard()
-                for operation in batch:
-                    operation.fail(StoreError(f"an operation on {self._dialect.place} failed with {type(error).__name__}"))
-            self.busy_since_s = None
-            if last is not None:
-                self._discard()
-                if last.done.set_running_or_notify_cancel():
-                    last.done.set_result(None)
-                return
-            del batch, last  # Or what was written last would be held until there is something more to do.
-        self._discard()
-
-    def _batch(self) -> list[_Operation] | None:
-        """Take everything that waits now, at least one operation and nothing after a last one; None: nothing more comes."""
-        while True:
-            try:
-                batch = [self.waiting.get(timeout=IDLE_S)]
-                break
-            except queue.Empty:
-                if self._database.may_leave(self):
-                    return None
-        while len(batch) < BATCH_MAX and batch[-1].work is not None and not batch[-1].is_alone:
-            try:
-                batch.append(self.waiting.get_nowait())
-            except queue.Empty:
-                break
-        return batch
-
-    def _carry_out(self, batch: Sequence[_Operation]) -> None:
-        for operation in batch:
-            operation.lane = self
-        batch = [operation for operation in batch if operation.done.set_running_or_notify_cancel()]
-        batch = [operation for operation in batch if self._is_prepared(operation)]
-        if len(batch) > 1 and batch[-1].is_alone:
-            self._commit([batch.pop()])
-        if batch:
-            self._commit(batch)
-
-    def _is_prepared(self, operation: _Operation) -> bool:
-        try:
-            if operation.prepare is not None:
-                operation.prepare()
-        except CallgateError as error:
-            operation.fail(error)
-            return False
-        except BaseException as error:
-            operation.fail(failure(self._dialect, error))
-            return False
-        return True
-
-    def _commit(self, batch: Sequence[_Operation]) -> None:
-        """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
-        self._is_due = time.monotonic() >= self._check_s
-        if self._is_due and self._connection is not None and not self._dialect.is_in_place(self._connection):
-            self._discard()
-        is_reused = self._connection is not None
-        try:
-            self._connection = self._connection or self._opened()
-            outcomes = self._transacted(batch)
-        except BaseException as error:
-            logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
-            self._recover(batch, error, is_reused=is_reused)
-            return
-        for operation, value, refusal in outcomes:
-            operation.done.set_result(value) if refusal is None else operation.done.set_exception(refusal)
-
-    def _recover(self, batch: Sequence[_Operation], error: BaseException, *, is_reused: bool) -> None:
-        """Try again what can be tried again after a commit that failed, and answer the others."""
-        is_locked = self._dialect.is_lock_timeout(error)  # Nothing was changed: each caller may try again.
-        if self._is_worth_a_new_connection(is_reused=is_reused):
-            self._commit(batch)
-        elif not is_locked and self._connection is not None and self._has_begun and len(batch) > 1:
-            for operation in batch:
-                self._commit([operation])
-        else:
-            for operation in batch:
-                operation.fail(LockTimeoutError("a table") if is_locked else failure(self._dialect, error))
-
-    def _is_worth_a_new_connection(self, *, is_reused: bool) -> bool:
-        """Undo the transaction; return whether the connection was lost earlier, as when its server was restarted.
-
-        Nothing was changed if no commit was sent, so everything can be done on a new connection.
-        """
-        self._roll_back()
-        return is_reused and self._connection is None and not self._is_committing and not self._is_cut
-
-    def _transacted(self, batch: Sequence[_Operation]) -> list[tuple[_Operation, Any, CallgateError | None]]:
-        self._has_begun = self._is_committing = False
-        self._dialect.begin(self._connection, durable=any(operation.durable for operation in batch))
-        self._has_begun = True
-        tx = Transaction(self._connection, self._dialect)
-        if self._is_due:
-            check_version(noted_version(tx), self._dialect)
-            self._check_s = time.monotonic() + CHECK_S
-        outcomes: list[tuple[_Operation, Any, CallgateError | None]] = []
-        for operation in batch:
-            assert operation.work is not None
-            try:
-                outcomes.append((operation, operation.work(tx), None))
-            except CallgateError as error:  # Refused before it changed anything, so the others can go on.
-                outcomes.append((operation, None, error))
-        self._is_committing = True
-        self._connection.commit()
-        return outcomes
-
-    def _roll_back(self) -> None:
-        """Undo the transaction; a connection that cannot be used any more is discarded."""
-        if self._connection is None:
-            return
-        try:
-            self._connection.rollback()
-            self._connection.cursor().execute("SELECT 1").close()
-            self._connection.rollback()
-        except BaseException:
-            self._discard()
-
-    def _discard(self) -> None:
-        connection, self._connection = self._connection, None
-        try:
-            if connection is not None:
-                connection.close()
-        except BaseException:
-            logger.debug("a connection could not be closed", exc_info=True)
-
-    def _opened(self) -> Any:
-        self._is_cut = self._is_committing = self._has_begun = False
-        connection = self._dialect.connect()
-        self._statistics.count("opened")
-        self._connection = connection  # So that it can be cut while the tables are looked at.
-        self._is_due, self._check_s = False, time.monotonic() + CHECK_S
-        try:
-            prepare_schema(connection, self._dialect)
-        except BaseException:
-            self._discard()
-            raise
-        return connection
-
-
-def failure(dialect: Dialect, error: BaseException) -> StoreError:
-    """Explain what went wrong with the database. Each caller gets an error of its own."""
-    if isinstance(error, StoreError):
-        sentence = str(error)
-    elif isinstance(error, (dialect.errors, OSError)):
-        sentence = dialect.sentence(error)
-    else:
-        sentence = f"an operation on {dialect.place} failed with {type(error).__name__}: {error}"
-    failed = StoreError(sentence)
-    failed.__cause__ = error
-    return failed
 
 
 def _read(done: asyncio.Future[Any]) -> None:

@@ -23,7 +23,8 @@ __all__ = ["postgres_store"]
 
 CONNECTIONS_MAX = 4
 """Of one process. Operations that wait at the same time share a commit, so that a few are enough."""
-CONNECT_S = 5
+CONNECT_S, CONNECT_NEXT_S = 5, 2
+"""How long a server is waited for; the second if the URL names several."""
 LIMITS = {"lock_timeout": "1s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
 """Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
 SOCKET: dict[str, Any] = {
@@ -77,6 +78,8 @@ class Postgres:
         """Open a connection. Statements are not prepared: a pooler may send each transaction to another server process."""
         given = self._psycopg.conninfo.conninfo_to_dict(self._url)
         options = {name: value for name, value in SOCKET.items() if name not in given}
+        if "," in str(given.get("host", "")):  # Each of them is waited for, and the first may be the one that is gone.
+            options |= {"connect_timeout": CONNECT_NEXT_S} if "connect_timeout" in options else {}
         return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **options)
 
     def connect_to_read(self) -> Any:

@@ -18,13 +18,12 @@ from callgate.machine import codec
 from callgate.machine.facts import ApprovalAnswered, Fact, Unreadable
 from callgate.store import owner as owners
 from callgate.store.answers import SqlAnswers, spend_answers
+from callgate.store.claims import SqlClaims
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
-from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.principals import SqlPrincipals, reserve
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.store.statistics import StoreStatistics
-from callgate.store.upkeep import SqlUpkeep
 from callgate.strict_json import without_surrogates
 
 __all__ = ["SqlStore", "line_of"]
@@ -51,7 +50,7 @@ MISSING = b'{"kind": "missing"}'
 """Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore(SqlAnswers, SqlPrincipals, SqlUpkeep):
+class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
     """Keeps facts in tables.
 
     With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
@@ -356,49 +355,6 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlUpkeep):
 
         return await self._database.do(work, durable=True, silence_s=self.patience_s)
 
-    async def claim(self, claim: Claim) -> Claim:
-        """Claim the key if it is free; return the claim that holds it, with its owner until now.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-
-        def work(tx: Transaction) -> Claim:
-            now = tx.now_s()
-            tx.lock(f"key {claim.key}")
-            self._clean_sometimes(tx, now)
-            columns = "key, digest, session, run, owner, position"
-            rows = tx.locked_rows(f"{columns}, at_s", "callgate_claims", "key", claim.key)
-            if rows and rows[0][-1] <= now - KEPT_S:
-                tx.run("DELETE FROM callgate_claims WHERE key = ?", claim.key)
-                rows = []
-            if not rows:
-                tx.run(
-                    "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
-                )  # fmt: skip
-                return claim
-            held = Claim(**dict(zip(columns.split(", "), rows[0], strict=False)))
-            if held.digest == claim.digest and held.owner != claim.owner:
-                tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
-            return held
-
-        return await self._database.do(work, durable=self._is_durable, patience_s=self.patience_s, on_late=_ignore)
-
-    async def unclaim(self, claim: Claim) -> None:
-        """Give the key free, unless somebody else has asked for it since.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-
-        def work(tx: Transaction) -> None:
-            tx.lock(f"key {claim.key}")
-            if tx.locked_rows("run, owner", "callgate_claims", "key", claim.key) == [(claim.run, claim.owner)]:
-                tx.run("DELETE FROM callgate_claims WHERE key = ?", claim.key)
-
-        await self._database.do(work)
-
     async def aclose(self) -> None:
         """End the threads and close the connections, when everything that waits is done."""
         await self._database.aclose()
@@ -410,10 +366,6 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlUpkeep):
         return SessionLostError(
             f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
         )
-
-
-def _ignore(value: object) -> None:
-    """A value that nobody waits for."""
 
 
 def _row(tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:

@@ -190,7 +190,7 @@ class Sqlite:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def is_lock_timeout(self, error: BaseException) -> bool:
-        """Return False: whoever has locked the file has had enough time."""
+        """Return False: a process that has locked the file has had enough time."""
         return False
 
     def sentence(self, error: Exception) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 
 from callgate.errors import StoreError
 from callgate.store import owner as owners
-from callgate.store.database import failure
 from callgate.store.dialect import Dialect, LockedError, Transaction
+from callgate.store.lane import failure
 from callgate.store.schema import SCHEMA_VERSION, TABLES, prepare_schema, schema_state
 from callgate.strict_json import without_surrogates
 

@@ -1,0 +1,268 @@
+"""A lane of a database: a thread with a connection, on which operations are carried out, many with one commit.
+
+Operations come in through a queue that lanes share. Nothing that goes wrong in one of them ends the thread; a connection
+that was lost is opened again, and one whose server does not answer can be cut from outside.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callgate.errors import CallgateError, StoreError
+from callgate.store.dialect import Dialect, LockTimeoutError, Transaction
+from callgate.store.schema import check_version, noted_version, prepare_schema
+from callgate.store.statistics import StoreStatistics
+
+__all__ = ["Lane", "Operation", "failure"]
+
+logger = logging.getLogger("callgate.store")
+
+BATCH_MAX = 256
+SILENT_S = 20.0
+"""How long a transaction may take before its connection is cut."""
+STUCK_S, STUCK_MAX = 3.0, 2
+"""How long a transaction may take before there may be one more connection, and how many more."""
+IDLE_S = 60.0
+"""How long a thread stays without work, unless it is the last one."""
+CHECK_S = 1.0
+"""How often it is checked that tables are still those of this version, and in their place."""
+
+
+@dataclass(slots=True)
+class Operation:
+    """Something to do in a transaction. One without work is the last operation of its thread."""
+
+    work: Callable[[Transaction], Any] | None = None
+    prepare: Callable[[], object] | None = None
+    durable: bool = False
+    on_late: Callable[[Any], object] | None = None
+    """Gets the value if the caller has given up waiting for it."""
+    is_alone: bool = False
+    """True if it gets a commit of its own: it has kept others waiting."""
+    done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
+    lane: Lane | None = None
+    """The thread that carries it out."""
+
+    def give_up(self) -> None:
+        """Wait no longer. With `on_late`, what has not begun never will, and the value of what has goes there."""
+        if (on_late := self.on_late) is not None and not self.done.cancel():
+            self.done.add_done_callback(
+                lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
+            )
+
+    def fail(self, error: Exception) -> None:
+        """Answer it with an error, unless it is answered."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class Lane:
+    """A thread with a connection, for one batch of operations after another."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        waiting: queue.SimpleQueue[Operation],
+        statistics: StoreStatistics,
+        may_leave: Callable[[Lane], bool],
+    ) -> None:
+        self._dialect, self.waiting, self._statistics, self._may_leave = dialect, waiting, statistics, may_leave
+        self._connection: Any = None
+        self._has_begun = self._is_committing = self._is_cut = self._is_due = False
+        self._check_s = 0.0
+        self.busy_since_s: float | None = None
+        self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
+
+    @property
+    def is_connected(self) -> bool:
+        """True if it has a connection."""
+        return self._connection is not None
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Return whether the thread has waited for the server for long."""
+        since_s = self.busy_since_s
+        return since_s is not None and now_s >= since_s + STUCK_S
+
+    def cut_if_silent(self, now_s: float) -> None:
+        """Cut the connection if its server has not answered for too long. From any thread."""
+        since_s = self.busy_since_s
+        if since_s is not None and now_s >= since_s + SILENT_S:
+            if not self._is_cut:
+                self._statistics.count("cut")
+            self.cut()
+
+    def cut(self) -> None:
+        """Make what the thread waits for fail."""
+        self._is_cut = True
+        if (connection := self._connection) is not None:
+            try:
+                self._dialect.cut(connection)
+            except Exception:
+                logger.debug("a connection could not be cut", exc_info=True)
+
+    # In the thread --------------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (batch := self._batch()) is not None:
+            last = batch.pop() if batch[-1].work is None else None
+            self.busy_since_s = time.monotonic()
+            try:
+                self._carry_out(batch)
+            except BaseException as error:  # Whatever this is, the callers are answered and the next are served.
+                logger.exception("operations on %s failed", self._dialect.place)
+                self._discard()
+                for operation in batch:
+                    operation.fail(StoreError(f"an operation on {self._dialect.place} failed with {type(error).__name__}"))
+            self.busy_since_s = None
+            if last is not None:
+                self._discard()
+                if last.done.set_running_or_notify_cancel():
+                    last.done.set_result(None)
+                return
+            del batch, last  # Or what was written last would be held until there is something more to do.
+        self._discard()
+
+    def _batch(self) -> list[Operation] | None:
+        """Take everything that waits now, at least one operation and nothing after a last one; None: nothing more comes."""
+        while True:
+            try:
+                batch = [self.waiting.get(timeout=IDLE_S)]
+                break
+            except queue.Empty:
+                if self._may_leave(self):
+                    return None
+        while len(batch) < BATCH_MAX and batch[-1].work is not None and not batch[-1].is_alone:
+            try:
+                batch.append(self.waiting.get_nowait())
+            except queue.Empty:
+                break
+        return batch
+
+    def _carry_out(self, batch: Sequence[Operation]) -> None:
+        for operation in batch:
+            operation.lane = self
+        batch = [operation for operation in batch if operation.done.set_running_or_notify_cancel()]
+        batch = [operation for operation in batch if self._is_prepared(operation)]
+        if len(batch) > 1 and batch[-1].is_alone:
+            self._commit([batch.pop()])
+        if batch:
+            self._commit(batch)
+
+    def _is_prepared(self, operation: Operation) -> bool:
+        try:
+            if operation.prepare is not None:
+                operation.prepare()
+        except CallgateError as error:
+            operation.fail(error)
+            return False
+        except BaseException as error:
+            operation.fail(failure(self._dialect, error))
+            return False
+        return True
+
+    def _commit(self, batch: Sequence[Operation]) -> None:
+        """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
+        self._is_due = time.monotonic() >= self._check_s
+        if self._is_due and self._connection is not None and not self._dialect.is_in_place(self._connection):
+            self._discard()
+        is_reused = self._connection is not None
+        try:
+            self._connection = self._connection or self._opened()
+            outcomes = self._transacted(batch)
+        except BaseException as error:
+            logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
+            self._recover(batch, error, is_reused=is_reused)
+            return
+        for operation, value, refusal in outcomes:
+            operation.done.set_result(value) if refusal is None else operation.done.set_exception(refusal)
+
+    def _recover(self, batch: Sequence[Operation], error: BaseException, *, is_reused: bool) -> None:
+        """Try again what can be tried again after a commit that failed, and answer the others."""
+        is_locked = self._dialect.is_lock_timeout(error)  # Nothing was changed: each caller may try again.
+        if self._is_worth_a_new_connection(is_reused=is_reused):
+            self._commit(batch)
+        elif not is_locked and self._connection is not None and self._has_begun and len(batch) > 1:
+            for operation in batch:
+                self._commit([operation])
+        else:
+            for operation in batch:
+                operation.fail(LockTimeoutError("a table") if is_locked else failure(self._dialect, error))
+
+    def _is_worth_a_new_connection(self, *, is_reused: bool) -> bool:
+        """Undo the transaction; return whether the connection was lost earlier, as when its server was restarted.
+
+        Nothing was changed if no commit was sent, so everything can be done on a new connection.
+        """
+        self._roll_back()
+        return is_reused and self._connection is None and not self._is_committing and not self._is_cut
+
+    def _transacted(self, batch: Sequence[Operation]) -> list[tuple[Operation, Any, CallgateError | None]]:
+        self._has_begun = self._is_committing = False
+        self._dialect.begin(self._connection, durable=any(operation.durable for operation in batch))
+        self._has_begun = True
+        tx = Transaction(self._connection, self._dialect)
+        if self._is_due:
+            check_version(noted_version(tx), self._dialect)
+            self._check_s = time.monotonic() + CHECK_S
+        outcomes: list[tuple[Operation, Any, CallgateError | None]] = []
+        for operation in batch:
+            assert operation.work is not None
+            try:
+                outcomes.append((operation, operation.work(tx), None))
+            except CallgateError as error:  # Refused before it changed anything, so the others can go on.
+                outcomes.append((operation, None, error))
+        self._is_committing = True
+        self._connection.commit()
+        return outcomes
+
+    def _roll_back(self) -> None:
+        """Undo the transaction; a connection that cannot be used any more is discarded."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.rollback()
+            self._connection.cursor().execute("SELECT 1").close()
+            self._connection.rollback()
+        except BaseException:
+            self._discard()
+
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        try:
+            if connection is not None:
+                connection.close()
+        except BaseException:
+            logger.debug("a connection could not be closed", exc_info=True)
+
+    def _opened(self) -> Any:
+        self._is_cut = self._is_committing = self._has_begun = False
+        connection = self._dialect.connect()
+        self._statistics.count("opened")
+        self._connection = connection  # So that it can be cut while the tables are looked at.
+        self._is_due, self._check_s = False, time.monotonic() + CHECK_S
+        try:
+            prepare_schema(connection, self._dialect)
+        except BaseException:
+            self._discard()
+            raise
+        return connection
+
+
+def failure(dialect: Dialect, error: BaseException) -> StoreError:
+    """Explain what went wrong with the database. Each caller gets an error of its own."""
+    if isinstance(error, StoreError):
+        sentence = str(error)
+    elif isinstance(error, (dialect.errors, OSError)):
+        sentence = dialect.sentence(error)
+    else:
+        sentence = f"an operation on {dialect.place} failed with {type(error).__name__}: {error}"
+    failed = StoreError(sentence)
+    failed.__cause__ = error
+    return failed
