@@ -19,7 +19,7 @@ import click
 from callgate.cli.options import store_option
 from callgate.cli.render import escape
 from callgate.cli.state import store_place
-from callgate.errors import StoreError
+from callgate.errors import StoreError, UsageError
 from callgate.store import open_store
 from callgate.store.dialect import Dialect, Transaction
 from callgate.store.lane import failure
@@ -85,7 +85,10 @@ def _sentence(dialect: Dialect, state: SchemaState, *, check: bool) -> str:
 
 
 def _dialect(place: str) -> Dialect:
-    opened = open_store(place)
+    try:
+        opened = open_store(place)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
     assert isinstance(opened, SqlStore), "a place is a file or a URL"
     return opened.dialect
 
@@ -107,8 +110,10 @@ def backup(target: str, *, store: str | None) -> None:
     from callgate.store.sqlite import sqlite_store
 
     source, path = _existing(store_place(store)), Path(target)
-    if path.exists():
-        raise click.UsageError(f"{target} exists already")
+    if not target or os.path.lexists(path):
+        raise click.UsageError(f"{target} exists already" if target else "name the file of the backup")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"the folder {str(path.parent)!r} of the backup does not exist: create it")
     _clear_abandoned(path.parent)
     partial = path.with_name(f".{secrets.token_hex(8)}{_PARTIAL}")
     try:
