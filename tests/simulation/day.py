@@ -145,7 +145,7 @@ class _Store(SqlStore):
         sql = "SELECT position, body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
         rows = await self._database.do(lambda tx: tx.rows(sql, session, start))
         found = [(position, b'{"v":1,"kind":"renamed","title":"x"}' if body == NEWER else body) for position, body in rows]
-        return self._facts_of(session, found, start)
+        return await self._facts_of(session, found, start)
 
     async def append(self, lease: Lease, facts: Any, *, position: int, durable: bool = False) -> None:
         await self._step()
