@@ -25,7 +25,10 @@ MINORS = (12, 13)
 CORE_TESTS = [
     "tests/machine", "tests/calls", "tests/run", "tests/content", "tests/history", "tests/tools", "tests/test_sync.py",
 ]  # fmt: skip
-PLUGINS = ["anthropic", "brotli", "hypothesis", "numpy", "orjson", "pytest", "pytest-xdist", "uvloop"]
+PLUGINS = [
+    "anthropic", "brotli", "google-genai", "hypothesis", "langchain-core", "numpy", "openai-agents", "orjson",
+    "pydantic-ai-slim", "pytest", "pytest-xdist", "uvloop",
+]  # fmt: skip
 """What the tests of the core need beside the package and its extras."""
 
 

@@ -140,15 +140,23 @@ def is_told(error: Any, losses: list[Loss]) -> bool:
     return any(map(tells, losses))
 
 
-def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
+def drawn(corpus: Any, draft: int, seed: int) -> tuple[Any, Any, list[Any]]:
+    """A random schema, its validator, and values of which some fit; no values for a schema that cannot be declared."""
     chance = random.Random(seed)
     schema = Maker(chance, draft).whole()
     try:
         own = usable_validator(schema, None).root
     except ToolNotDeclarableError:
-        return []
+        return schema, None, []
     arguments = corpus.Arguments(schema, chance)
     made = [arguments.value() for _ in range(INSTANCES)] + [Maker(chance, draft).value() for _ in range(INSTANCES)]
+    return schema, own, made
+
+
+def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
+    schema, own, made = drawn(corpus, draft, seed)
+    if own is None:
+        return []
     instances = [args for args in made if isinstance(args, dict)]
     found: list[Any] = []
     for field, surface in wire.forms:
@@ -176,14 +184,9 @@ def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
 
 def checked(corpus: Any, draft: int, seed: int) -> list[Any]:
     """What is wrong with checks of arguments: valid ones must stay as they are, and others be refused or become valid."""
-    chance = random.Random(seed)
-    schema = Maker(chance, draft).whole()
-    try:
-        own = usable_validator(schema, None).root
-    except ToolNotDeclarableError:
+    schema, own, made = drawn(corpus, draft, seed)
+    if own is None:
         return []
-    arguments = corpus.Arguments(schema, chance)
-    made = [arguments.value() for _ in range(INSTANCES)] + [Maker(chance, draft).value() for _ in range(INSTANCES)]
     tool = ToolDefinition(name="f", input_schema=schema)
     found: list[Any] = []
     for args in (args for args in made if isinstance(args, dict)):

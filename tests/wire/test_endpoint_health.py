@@ -18,16 +18,13 @@ import pytest
 
 from callgate.errors import RateLimitedError, ServerUnavailableError
 from callgate.wire import endpoint_health
+from callgate.wire.circuit_breaker import PROBE_MAX_S, PROBE_S, REQUESTS_TO_OPEN, WINDOW_S
 from callgate.wire.endpoint_health import (
     ENDPOINTS_MAX,
     FAIL_FAST_S,
     PAUSE_MAX_S,
     PROBE_JITTER_S,
-    PROBE_MAX_S,
-    PROBE_S,
-    REQUESTS_TO_OPEN,
     SPREAD_S,
-    WINDOW_S,
     EndpointHealth,
     Permit,
     SystemClock,
@@ -428,7 +425,7 @@ def test_all_event_loops_of_the_process_share_their_pressure() -> None:
 def test_a_thousand_endpoints_at_rest_do_not_stay_for_ever() -> None:
     for number in range(10 * ENDPOINTS_MAX):
         health_for(number)
-    assert len(endpoint_health._endpoints) <= ENDPOINTS_MAX
+    assert len(endpoint_health._endpoints._kept) <= ENDPOINTS_MAX
     gc.collect()
     assert len(endpoint_health._endpoints._in_use) <= ENDPOINTS_MAX
 
@@ -453,7 +450,7 @@ def test_endless_endpoints_in_trouble_do_not_stay_for_ever_either() -> None:
         clock = Jumping()
         for number in range(2 * ENDPOINTS_MAX):
             (await enter(health_for(number, clock))).pushed_back(30.0, 1.0)
-        assert len(endpoint_health._endpoints) <= ENDPOINTS_MAX
+        assert len(endpoint_health._endpoints._kept) <= ENDPOINTS_MAX
         assert health_for(2 * ENDPOINTS_MAX - 1, clock).pause_left_s == 30
 
     asyncio.run(scene())

@@ -21,7 +21,8 @@ from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault
 from callgate.wire import endpoint_health as health_module
-from callgate.wire.endpoint_health import FAIL_FAST_S, REQUESTS_TO_OPEN, EndpointHealth, Permit, health_for
+from callgate.wire.circuit_breaker import REQUESTS_TO_OPEN
+from callgate.wire.endpoint_health import FAIL_FAST_S, EndpointHealth, Permit, health_for
 
 WAIT_S = 20
 """For a machine that is busy with something else; nothing here takes long."""

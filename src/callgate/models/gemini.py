@@ -78,9 +78,8 @@ class GeminiModel:
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
         self._name = name
-        self._client = client or GeminiClient(surface, limits=limits, options=http_options(http, ssl, headers))
-        if client is not None and (http is not None or ssl is not None or headers):
-            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
+        options = http_options(http, ssl, headers, has_client=client is not None)
+        self._client = client or GeminiClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind, f"{surface.base_url} {surface.version}")
 
     @cached_property

@@ -13,7 +13,6 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from callgate.base_errors import expect
-from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.interactions.client import InteractionsClient
@@ -64,10 +63,9 @@ class InteractionsModel:
         expect(surface, (Surface, type(None)), "surface={}", "a Surface object")
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
-        if client is not None and (http is not None or ssl is not None or headers):
-            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
         self._name = name
-        self._client = client or InteractionsClient(surface, limits=limits, options=http_options(http, ssl, headers))
+        options = http_options(http, ssl, headers, has_client=client is not None)
+        self._client = client or InteractionsClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind)
         self._now = now
 

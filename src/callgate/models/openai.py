@@ -12,7 +12,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from callgate.base_errors import expect
-from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageError
+from callgate.errors import InvalidRequestError, ToolsUnsupportedError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
@@ -63,12 +63,9 @@ class OpenAIModel:
     ) -> None:
         expect(name, str, "the name of a model is {}", "text")
         self._name = name
-        if client is not None and (http is not None or ssl is not None or headers):
-            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
+        options = http_options(http, ssl, headers, has_client=client is not None)
         self._client = client or OpenAIClient(
-            endpoint_from_environment(env, base_url=base_url, api_key=api_key),
-            limits=limits,
-            options=http_options(http, ssl, headers),
+            endpoint_from_environment(env, base_url=base_url, api_key=api_key), limits=limits, options=options
         )
         self._bodies = BodyBuilder(name)
         self._supports_tools = self._client.quirks.supports_tools

@@ -8,30 +8,21 @@ waits, and everybody is woken on the loop that they wait on. This file knows not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from callgate.errors import RateLimitedError, ServerUnavailableError
+from callgate.wire.circuit_breaker import WINDOW_S, FailureRate, Outage
 
 __all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "endpoint_states", "forget_all", "health_for"]
 
-REQUESTS_TO_OPEN = 10
-"""The number of different requests that must have failed for the endpoint to count as down."""
-RATE_TO_OPEN = 0.8
-"""The share of requests that must have failed: a server that answers some of them is served better by retries."""
-WINDOW_S = 10.0
-"""The time for which a failed request counts."""
-PROBE_S = 0.5
-"""The first interval between probes of an endpoint that is down; doubled after each failed probe."""
-PROBE_MAX_S = 1.5
-"""The longest time between two probes, so that its recovery is noticed soon."""
 PROBE_JITTER_S = 0.25
 FAIL_FAST_S = 10.0
 """The down time after which new requests fail at once. Before, they wait for the next probe."""
@@ -113,47 +104,6 @@ class Permit:
         self._health.note_end(self)
 
 
-class Outage:
-    """The state of an endpoint that is down: since when, and the probes in flight."""
-
-    def __init__(self, now: float) -> None:
-        self.since = now
-        self.rounds = 0
-        """The number of failed probes."""
-        self.next_at = now + PROBE_S
-        self._interval_s = PROBE_S
-        self._at_once = 0
-        """The number of probes sent in this interval, if none of them has failed."""
-        self._left = 0
-
-    def let_probe(self, now: float) -> bool:
-        """True if a caller may probe now.
-
-        One does in each interval. As long as none fails, each interval lets go twice as many as the one before: an answer
-        that is wanted whole begins when it is finished, and nobody shall wait for so long.
-        """
-        if now >= self.next_at:
-            self._at_once = self._left = max(1, 2 * self._at_once)
-            self.next_at = now + self._interval_s
-        if not self._left:
-            return False
-        self._left -= 1
-        return True
-
-    def probe_failed(self, now: float) -> None:
-        """Record a failed probe: the endpoint is still down."""
-        if self._at_once:
-            self.rounds += 1
-            self._interval_s = min(PROBE_MAX_S, 2 * self._interval_s)
-            self.next_at = now + self._interval_s
-        self._at_once = self._left = 0
-
-    def probe_vanished(self) -> None:
-        """Record a probe without an outcome: another one may go."""
-        if self._at_once:
-            self._left += 1
-
-
 class EndpointHealth:
     """The state that all callers of one endpoint share.
 
@@ -178,10 +128,7 @@ class EndpointHealth:
         """The caller that probes after a pause, for all that wait."""
         self._waiting: dict[asyncio.Future[None], None] = {}
         """Callers that wait for the probe after a pause, in order of arrival."""
-        self._failing: dict[Hashable, float] = {}
-        """Failed requests without a success since, the latest last, with the time of each failure."""
-        self._successes: deque[float] = deque()
-        """The times of successful requests, recorded while others fail."""
+        self._rate = FailureRate()
         self._outage: Outage | None = None
 
     @property
@@ -201,8 +148,7 @@ class EndpointHealth:
             now = self._clock.now()
             is_waited_for = bool(self._waiting) or self._probe.is_taken(now)
             is_down = self._outage is not None and now - self._outage.next_at <= WINDOW_S
-            has_failed = any(now - at <= WINDOW_S for at in self._failing.values())
-            return not (is_waited_for or has_failed or is_down or self.pause_left_s)
+            return not (is_waited_for or is_down or self._rate.is_recent(now) or self.pause_left_s)
 
     async def enter(
         self, *, patience: int, votes: set[Hashable] | None = None, is_new: bool = True, until: float | None = None
@@ -299,21 +245,14 @@ class EndpointHealth:
 
     def note_answer(self, permit: Permit, *, let_in: bool) -> None:
         """Record an answer: the server is up, and a probe that was accepted ends the pause."""
-        if self._outage is None and not self._failing and self._probe.holder is None:
+        if self._outage is None and not self._rate and self._probe.holder is None:
             return  # All is well, as nearly always, and there is nothing to end.
         with self._lock:
-            now = self._clock.now()
-            for vote in permit.votes:
-                self._failing.pop(vote, None)
-            permit.votes.clear()
             if permit.is_probe and permit.outage is self._outage:
                 self._outage = None
-                self._failing.clear()
-            if self._failing:
-                self._successes.append(now)
-                self._forget_old(now)
-            else:
-                self._successes.clear()
+                self._rate.clear()
+            self._rate.succeeded(permit.votes, self._clock.now())
+            permit.votes.clear()
             if let_in and self._probe.is_held_by(permit):
                 # Only the probe's word counts: others may have been let in before the pause began.
                 self._pause_s = 0.0
@@ -324,13 +263,12 @@ class EndpointHealth:
         """The server asked to slow down."""
         with self._lock:
             is_probe = self._probe.is_held_by(permit)
-            if asked_s is not None:
-                pause_s = asked_s
-            else:
-                pause_s = min(PAUSE_MAX_S, max(backoff_s, 2 * self._pause_s if is_probe else 0.0))
-            if is_probe or not self._pause_s:
+            # Pushed back after the pause, the probe begins another one; anybody else may have been sent before it.
+            before_s, doubled_s = (0.0, 2 * self._pause_s) if is_probe else (self._pause_s, 0.0)
+            pause_s = min(PAUSE_MAX_S, max(backoff_s, doubled_s)) if asked_s is None else asked_s
+            if not before_s:
                 self._pauses += 1
-            self._pause_s = max(pause_s, 0.001 if is_probe else self._pause_s, 0.001)
+            self._pause_s = max(pause_s, before_s, 0.001)
             self._paused_until = max(self._paused_until, self._clock.now() + pause_s)
             left_s = self.pause_left_s
         self.note_answer(permit, let_in=False)
@@ -340,42 +278,28 @@ class EndpointHealth:
         """The server is in trouble."""
         with self._lock:
             now = self._clock.now()
-            outage = self._outage
-            if outage is not None:
-                if permit.is_probe and permit.outage is outage:
-                    outage.probe_failed(now)
-            else:
+            if self._outage is None:
                 permit.votes.add(vote)
-                self._failing.pop(vote, None)
-                self._failing[vote] = now
-                self._forget_old(now)
-                failing, voted = len(self._failing), len(self._failing) + len(self._successes)
-                if failing >= REQUESTS_TO_OPEN and failing >= RATE_TO_OPEN * voted:
+                if self._rate.failed(vote, now):
                     self._outage = Outage(now)
-                    self._failing.clear()
-                    self._successes.clear()
+                    self._rate.clear()
+            elif permit.is_probe and permit.outage is self._outage:
+                self._outage.probe_failed(now)
             permit.is_probe = False
         self.note_end(permit)
-
-    def _forget_old(self, now: float) -> None:
-        while self._failing and now - self._failing[first := next(iter(self._failing))] > WINDOW_S:
-            del self._failing[first]
-        while self._successes and now - self._successes[0] > WINDOW_S:
-            self._successes.popleft()
 
     def note_end(self, permit: Permit) -> None:
         """End a permit and wake those that waited for it."""
         if self._probe.holder is None and not permit.is_probe:
             return
-        woken: dict[asyncio.Future[None], None] = {}
         with self._lock:
             if permit.is_probe and permit.outage is not None:
                 permit.is_probe = False
                 permit.outage.probe_vanished()
-            if self._probe.leave(permit):
-                woken, self._waiting = self._waiting, woken
-        if woken:
-            _wake(woken)
+            if not self._probe.leave(permit):
+                return
+            woken, self._waiting = self._waiting, {}
+        _wake(woken)
 
 
 class _Role:
@@ -413,11 +337,8 @@ def _wake(words: Iterable[asyncio.Future[None]]) -> None:
     for word in words:
         by_loop.setdefault(word.get_loop(), []).append(word)
     for loop, own in by_loop.items():
-        try:
+        with contextlib.suppress(RuntimeError):  # The loop was closed, which ended its waiters.
             loop.call_soon_threadsafe(_release, own)
-        except RuntimeError:
-            # The loop was closed, which ended its waiters.
-            continue
 
 
 def _release(words: list[asyncio.Future[None]]) -> None:
@@ -437,9 +358,6 @@ class _Endpoints:
         self._lock = threading.RLock()
         self._in_use: weakref.WeakValueDictionary[tuple[Hashable, int], EndpointHealth] = weakref.WeakValueDictionary()
         self._kept: dict[tuple[Hashable, int], EndpointHealth] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def get(self, endpoint: Hashable, clock: Clock) -> EndpointHealth:
         # A health holds its clock, so the id stays the clock's.

@@ -75,13 +75,19 @@ class HttpOptions:
 
 
 def http_options(
-    http: HttpClientLike | None, context: ssl.SSLContext | None, headers: Mapping[str, str] | None
+    http: HttpClientLike | None,
+    context: ssl.SSLContext | None,
+    headers: Mapping[str, str] | None,
+    *,
+    has_client: bool = False,
 ) -> HttpOptions:
-    """Validate the HTTP options of a model.
+    """Validate the HTTP options of a model. One that `has_client` of its own has their options.
 
     Raises:
         UsageError: a header cannot be sent, or the context is none for a client.
     """
+    if has_client and (http is not None or context is not None or headers):
+        raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
     if context is not None and not isinstance(context, ssl.SSLContext):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"ssl={context!r}: pass an ssl.SSLContext, such as ssl.create_default_context(cafile=...)")
     if context is not None and context.protocol == ssl.PROTOCOL_TLS_SERVER:

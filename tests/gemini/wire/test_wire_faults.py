@@ -31,7 +31,8 @@ from callgate.testing.fake_gemini import Clock
 from callgate.testing.fault_row import FaultStep, row
 from callgate.testing.faults import fault, variants
 from callgate.testing.http_lines import head
-from callgate.wire.endpoint_health import FAIL_FAST_S, PROBE_MAX_S
+from callgate.wire.circuit_breaker import PROBE_MAX_S
+from callgate.wire.endpoint_health import FAIL_FAST_S
 
 Play = Callable[..., Any]
 FOX = "The quick brown fox jumps over the lazy dog."
