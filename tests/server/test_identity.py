@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Policy, ScriptedModel, tool
+from callgate import Gate, GeminiModel, Policy, ScriptedModel, tool
 from callgate.errors import UsageError
 from callgate.server import Service, ServiceOptions
 from callgate.server.access_file import AccessFile, new_token, token_hash
 from callgate.server.app import create_app
 from callgate.server.openapi import TableRoute
-from callgate.testing import answer, call
+from callgate.testing import FakeGemini, answer, call
 
 from .conftest import Site, serving
 
@@ -194,6 +194,18 @@ def test_sessions_of_others_do_not_exist_for_any_route(serve) -> None:
     assert [one["id"] for one in site.get("/api/v1/sessions", **by("alice")).json["sessions"]] == ["alices"]
     assert len(site.get("/api/v1/approvals", **by("alice")).json["approvals"]) == 1
     assert site.get("/api/v1/sessions/alices", **by("alice")).json["state"] == "waiting"
+
+
+def test_uploads_of_others_do_not_exist(access: AccessFile, tmp_path: Path) -> None:
+    with FakeGemini.in_thread(["Seen."]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        gate = Gate(model, store=str(tmp_path / "sessions.db"))
+        with serving(Service(gate, options=ServiceOptions(identities=access, stop_s=2.0))) as site:
+            made = site.post("/api/v1/files", {"name": "a.png", "size": 9}, **by("alice")).json["id"]
+            for method, body in (("GET", None), ("POST", {"offset": 0, "data": "AAAA"}), ("DELETE", None)):
+                other = site.request(method, f"/api/v1/files/{made}", body, **by("bob"))
+                assert other.error == (404, "no_such_upload")
+            assert site.get(f"/api/v1/files/{made}", **by("alice")).json["received"] == 0
 
 
 def test_front_ends_of_others_do_not_reach_a_chat(serve) -> None:

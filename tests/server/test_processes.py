@@ -245,6 +245,29 @@ def states_of(place: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_run_is_cancelled_at_another_process_of_the_store(launch, worked, request, tmp_path, kind: str) -> None:
+    place = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "sessions.db")
+    words = ("-T", "work_tools.py", "--store", place)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: launch(*words, **worked), range(2))
+    assert second.chat(prompt="hi", session="other").status == 200
+    with ThreadPoolExecutor(1) as clients:
+        sent = clients.submit(first.chat, prompt="pay 600", session="busy")
+        until(lambda: "start pay" in noted(worked), "the start")
+        followed = second.request("GET", "/api/v1/sessions/busy/events")
+        assert followed.error == (409, "session_busy")
+        assert f"process {first.process.pid} on " in followed.json["message"]
+        begun_s = time.perf_counter()
+        cancelled = second.request("POST", "/api/v1/sessions/busy/cancel")
+        print(f"heard after {time.perf_counter() - begun_s:.3f} s")
+        assert (cancelled.status, cancelled.json) == (200, {"cancelled": True, "run": None})
+        told = sent.result(PATIENCE_S)
+    assert told.json["metadata"]["finish_reason"] == "cancelled"
+    assert "end pay" not in noted(worked)
+
+
+@pytest.mark.slow
 def test_two_services_share_a_database_and_one_goes_on_when_the_other_is_killed(launch, worked, postgres_url) -> None:
     words = ("-T", "work_tools.py", "--store", postgres_url)
     with ThreadPoolExecutor(2) as pool:

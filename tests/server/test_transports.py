@@ -178,3 +178,33 @@ def test_the_access_log_has_a_line_for_each_request_and_each_refusal(launch, tmp
     for hidden in ("secret words", "a-token-of-some-length", "hidden", "Bearer"):
         assert hidden not in text
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux lets a process hide itself")
+@pytest.mark.parametrize("words", [("--ephemeral",), ("--store", "sessions.db", "--workers", "2")], ids=["one", "several"])
+def test_other_processes_of_the_user_cannot_read_the_environment_of_the_service(tmp_path, words) -> None:
+    # Root reads everything, unless it has given up its capabilities.
+    bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    environment = {**os.environ, "GEMINI_API_KEY": "a-key-that-is-secret"}
+
+    def is_read(pid: int) -> bool:
+        read = subprocess.run([*bare, "cat", f"/proc/{pid}/environ"], capture_output=True, timeout=PATIENCE_S, check=False)
+        return b"a-key-that-is-secret" in read.stdout
+
+    log = tmp_path / "log"
+    command = [*bare, sys.executable, "-m", "callgate", "serve", "--port", "0", "--provider", "demo", *words]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stderr=file, cwd=tmp_path, env=environment)
+    other = subprocess.Popen([*bare, "sleep", "600"], env=environment)
+    try:
+        until(lambda: "Ctrl-C" in log.read_text() or process.poll() is not None, "the start")
+        until(lambda: is_read(other.pid), "a look at a process that does not hide")
+        assert not is_read(process.pid)
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            until(lambda child=int(child): not is_read(child), f"process {child} to hide itself")
+    finally:
+        other.kill()
+        other.wait(PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)

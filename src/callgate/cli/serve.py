@@ -157,12 +157,12 @@ def serve(ctx: click.Context, **given: Any) -> None:
     remember_secrets(token)
     if token is None and options.access is None and options.unix_socket is None:
         _check_no_token(ctx, options.host)
+    _hide_memory()
     if options.workers > 1:
         ctx.exit(_serve_many(options, token))
     start_logging(settings["log_level"], secrets=secrets_of(settings))
     if options.access_log is not None:
         _start_access_log(options.access_log)
-    _hide_memory()
     if options.debug:
         logging.getLogger("uvicorn").addHandler(log_handler(secrets_of(settings)))
         logging.getLogger("uvicorn").setLevel(logging.INFO)
