@@ -103,6 +103,9 @@ def test_a_part_of_a_chat_message_reaches_the_model(chat: Any, part: Any, carrie
         ({"type": "image_url", "image_url": {}}, "messages[0].content[1].image_url"),
         ({"type": "image_url", "image_url": {"url": "ftp://example.org/a.png"}}, "messages[0].content[1]"),
         ({"type": ["text"], "text": "?"}, "messages[0].content[1].type"),
+        ({"type": "text"}, "messages[0].content[1]"),
+        ({"text": "?"}, "messages[0].content[1]"),
+        ("?", "messages[0].content[1]"),
     ],
 )
 @pytest.mark.parametrize("tools", [False, True], ids=["our tools", "its tools"])
@@ -261,6 +264,8 @@ def test_a_block_reaches_the_model(claude: Any, block: Any, carried: Any) -> Non
         ({"type": "image", "source": {"type": "text", "data": "x"}}, "messages.0.content.1.source.type"),
         ({"type": "document", "source": {"type": "url", "url": ""}}, "messages.0.content.1.source.url"),
         ({"type": "document"}, "messages.0.content.1.source.type"),
+        ({"type": "image", "source": {"type": "base64", "data": "AAAA"}}, "messages.0.content.1.source.media_type"),
+        ({"type": "text"}, "messages.0.content.1"),
         ({"type": "container_upload", "file_id": "file_1"}, "messages.0.content.1.type"),
         (
             {"type": "tool_result", "tool_use_id": "t", "content": [
@@ -360,6 +365,7 @@ def test_a_content_of_an_interaction_reaches_the_model(site: Site, given: Any, c
         ([{"type": "text", "text": "?"}, {"type": "file", "file_id": "f"}], "input[1].type"),
         ([{"type": "image", "file_id": "f"}], "input[0].file_id"),
         ([{"type": "document"}], "input[0]"),
+        ([{"role": "user", "content": "?"}], "input[0]"),
         ([{"type": "user_input", "content": [{"type": "hologram"}]}], "input[0].content[0].type"),
         ([{"type": "function_result", "call_id": "c", "result": [{"type": "hologram"}]}], "input[0].result[0].type"),
         ([{"type": "image", "uri": "ftp://example.org/a.png"}], "input[0].content[0]"),
@@ -380,6 +386,28 @@ def test_a_file_of_a_page_that_no_model_could_fetch_is_refused(site: Site) -> No
     file = {"type": "file", "mediaType": "image/png", "url": "blob:http://localhost/1"}
     message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "?"}, file]}
     assert post(site, "/api/v1/ui/chat", {"id": "a", "messages": [message]}).error == (400, "invalid_request")
+    message["parts"] = [{"type": "text", "text": "?"}, {"type": "hologram"}]
+    assert post(site, "/api/v1/ui/chat", {"id": "a", "messages": [message]}).error == (422, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("path", "tools", "field"),
+    [
+        ("/v1/chat/completions", [{"type": "web_search"}], "tools[0]"),
+        ("/v1/chat/completions", [{"type": "function", "function": {}}], "tools[0].function"),
+        ("/v1/responses", [{"type": "function"}], "tools[0]"),
+        ("/v1/messages", [{"name": "f", "input_schema": {}}, {"input_schema": {}}], "tools.1"),
+        ("/v1beta/interactions", [{"type": "function"}], "tools[0]"),
+    ],
+)
+def test_a_tool_that_cannot_be_read_is_refused_with_its_place(site: Site, path: str, tools: Any, field: str) -> None:
+    said = [{"role": "user", "content": "?"}]
+    body = {"model": "callgate", "messages": said, "max_tokens": 1, "tools": tools}
+    if path in ("/v1/responses", "/v1beta/interactions"):
+        body = {"model": "callgate", "input": "?", "tools": tools}
+    refused = post(site, path, body)
+    assert refused.status == 400
+    assert refused.json["error"]["message"].startswith(f"{field}: ")
 
 
 # The end of a conversation ------------------------------------------------------------------------------------------------

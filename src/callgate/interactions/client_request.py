@@ -6,16 +6,18 @@ Nothing is sent, and nothing is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from callgate.definitions import convert, definitions_from
+from callgate.definitions.json_node import ShapeError
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = ["IncomingInteraction", "read_interaction"]
 
+T = TypeVar("T")
 _GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences")
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none", "validated": "validated"}
 _KNOWN = frozenset([
@@ -68,7 +70,7 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
         contents=contents,
         losses=losses,
         system=body.get("system_instruction") or None,
-        definitions=tuple(definitions_from(functions, "interactions")) if functions else (),
+        definitions=tuple(_below("tools", lambda: definitions_from(functions, "interactions"))) if functions else (),
         built_in=tuple(built_in),
         tool_choice=choice,
         settings=settings | _response_format(body.get("response_format")),
@@ -79,6 +81,14 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
     )
 
 
+def _below(field: str, read: Callable[[], T]) -> T:
+    """Read a field; an error about its shape names the place in the whole body."""
+    try:
+        return read()
+    except ShapeError as error:
+        raise ShapeError(f"/{field}{error.pointer}", error.problem) from None
+
+
 def _contents(given: Any) -> tuple[list[Content], list[Loss]]:
     listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given] if given else []
     if isinstance(given, str):
@@ -87,7 +97,7 @@ def _contents(given: Any) -> tuple[list[Content], list[Loss]]:
         raise UsageError("input: expected a text, a content, or a list of contents or of steps")
     if all(each.get("type") in _CONTENT for each in listed):
         listed = [{"type": "user_input", "content": listed}]
-    converted = convert(listed, source="interactions", target="gemini", kind="history")
+    converted = _below("input", lambda: convert(listed, source="interactions", target="gemini", kind="history"))
     value: Any = converted.value
     found = cast("JsonObject", value).get("contents") if isinstance(value, dict) else value
     return cast("list[Content]", found), converted.losses

@@ -6,15 +6,17 @@ its place in the request and what to send instead, so that nobody takes an answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast
 
+from callgate.definitions.json_node import ShapeError
 from callgate.definitions.transfer import STANDS_IN
 from callgate.server.errors import HttpError
 from callgate.types import JsonObject, Loss
 
-__all__ = ["Carry", "PartTable", "as_is", "needs", "refuse", "refuse_left_out", "skipped"]
+__all__ = ["Carry", "PartTable", "as_is", "needs", "reading", "refuse", "refuse_left_out", "skipped"]
 
 Carry: TypeAlias = "Callable[[JsonObject, str], list[JsonObject]]"
 """A part and its place -> the parts that it is carried as.
@@ -111,6 +113,27 @@ class PartTable:
         return carry(part, where)
 
 
+@contextlib.contextmanager
+def reading(base: str, index: str = "[{}]", *, before: int = 0) -> Generator[None]:
+    """Name the field of the request when what is read in the context has not the shape that it must have.
+
+    Raises:
+        HttpError: it has not.
+    """
+    try:
+        yield
+    except ShapeError as error:
+        refuse(_place(error.pointer, base, index, before) or "the body", error.problem)
+
+
+def _place(pointer: str, base: str, index: str, before: int) -> str:
+    """The place of a JSON pointer below a field of the request, as its API writes it."""
+    first, *rest = pointer.removeprefix("/").split("/")
+    steps = [str(int(first) - before) if first.isdecimal() else first, *rest]
+    where = "".join(index.format(step) if step.isdecimal() else f".{step}" for step in steps if step)
+    return f"{base}{where}".removeprefix(".")
+
+
 def refuse_left_out(losses: Iterable[Loss], base: str, index: str = "[{}]", *, before: int = 0) -> None:
     """Refuse media that a model would get a sentence for, and not the media.
 
@@ -126,11 +149,8 @@ def refuse_left_out(losses: Iterable[Loss], base: str, index: str = "[{}]", *, b
     for loss in losses:
         if loss.instead != STANDS_IN:
             continue
-        first, *rest = loss.pointer.removeprefix("/").split("/")
-        steps = [str(int(first) - before) if first.isdecimal() else first, *rest]
-        where = "".join(index.format(step) if step.isdecimal() else f".{step}" for step in steps)
         refuse(
-            f"{base}{where}".removeprefix("."),
+            _place(loss.pointer, base, index, before),
             f"media of type {loss.keyword!r} cannot be carried to the model ({loss.reason}); send the bytes in base64, "
             "in a type that models take, or an http, https or gs address",
         )

@@ -13,7 +13,7 @@ from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, refuse, refuse_left_out
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, reading, refuse, refuse_left_out
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
@@ -124,7 +124,8 @@ def history_of(
 
     `field` names them in refusals; the first `before` of them are not the client's.
     """
-    converted = convert(messages, source="openai", target="gemini", kind="history")
+    with reading(field, before=before):
+        converted = convert(messages, source="openai", target="gemini", kind="history")
     refuse_left_out(converted.losses, field, before=before)
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
@@ -155,7 +156,8 @@ def _signature(call: JsonObject) -> str | None:
 
 def _definitions(body: JsonObject) -> list[ToolDefinition]:
     declared: list[Any] = [*(body.get("tools") or []), *(body.get("functions") or [])]
-    return definitions_from(declared, "openai") if declared else []
+    with reading("tools" if body.get("tools") else "functions"):
+        return definitions_from(declared, "openai") if declared else []
 
 
 def choice_of(given: Any) -> tuple[ToolChoice, list[str]]:

@@ -24,7 +24,7 @@ from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
 from callgate.server.body import header_of, off_loop, read_json
-from callgate.server.compat.accepted_parts import PartTable, as_is, needs, refuse_left_out, skipped
+from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, refuse_left_out, skipped
 from callgate.server.compat.interactions_answer import (
     EventWriter,
     WholeWriter,
@@ -110,7 +110,8 @@ def _read(body: JsonObject) -> IncomingInteraction:
         body = {**body, "input": _INPUT.one(cast("JsonObject", given), "input")}
     elif isinstance(given, list):
         body = {**body, "input": _INPUT.carried(given, "input")}
-    incoming = read_interaction(body)
+    with reading(""):
+        incoming = read_interaction(body)
     refuse_left_out(incoming.losses, "input")
     if not incoming.contents or starts_exchange(incoming.contents[-1]):
         return replace(incoming, contents=with_prompt(incoming.contents))

@@ -13,7 +13,7 @@ from callgate.content.build import with_names
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, refuse, refuse_left_out, skipped
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, reading, refuse, refuse_left_out, skipped
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
@@ -43,9 +43,9 @@ def _media(block: JsonObject, where: str) -> list[JsonObject]:
     kind = source.get("type")
     title, context = ([str(block[field])] if block.get(field) else [] for field in ("title", "context"))
     if kind in ("base64", "url"):
-        field = "data" if kind == "base64" else "url"
-        if not isinstance(source.get(field), str) or not source[field]:
-            refuse(f"{where}.source.{field}", "it is missing")
+        for field in ("data", "media_type") if kind == "base64" else ("url",):
+            if not isinstance(source.get(field), str) or not source[field]:
+                refuse(f"{where}.source.{field}", "it is missing")
         return [*_texts(context), block]
     if block.get("type") == "document" and kind == "text" and isinstance(source.get("data"), str):
         return _texts(["\n\n".join([*title, *context, source["data"]])])
@@ -133,7 +133,8 @@ def _history(body: JsonObject) -> tuple[list[Content], str | None]:
     }
     if body.get("system"):
         given["system"] = _INSTRUCTIONS.carried(body["system"], "system")
-    converted = convert(given, source="anthropic", target="gemini", kind="history")
+    with reading("", _INDEX):
+        converted = convert(given, source="anthropic", target="gemini", kind="history")
     refuse_left_out(converted.losses, "", _INDEX)
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
@@ -154,7 +155,8 @@ def _tools(body: JsonObject) -> tuple[list[ToolDefinition], list[JsonObject]]:
             known = ", ".join(_BUILT_IN)
             raise UsageError(f"tools: {kind!r} is not to be had here; there are tools with an input_schema, and {known}")
         built_in.append({_BUILT_IN[found[1]]: {}})
-    return (definitions_from(own, "anthropic") if own else []), built_in
+    with reading("tools", _INDEX):
+        return (definitions_from(own, "anthropic") if own else []), built_in
 
 
 def _choice(given: Any) -> tuple[ToolChoice, bool]:

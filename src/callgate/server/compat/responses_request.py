@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.definitions import definitions_from
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, skipped
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, reading, skipped
 from callgate.server.compat.chat_request import (
     FILE_INSTEAD,
     carried_message,
@@ -229,7 +229,8 @@ def _tools(body: JsonObject) -> tuple[list[ToolDefinition], list[JsonObject], To
             known = ", ".join([*_OWN, _NAMESPACE, *_BUILT_IN])
             raise UsageError(f"tools: {kind!r} is not to be had here; there are {known}")
     custom = frozenset(str(tool.get("name")) for tool in own if tool.get("type") == "custom")
-    return (definitions_from(own, "openai") if own else []), built_in, ToolForms(custom, namespaces)
+    with reading("tools"):
+        return (definitions_from(own, "openai") if own else []), built_in, ToolForms(custom, namespaces)
 
 
 def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:

@@ -21,6 +21,8 @@ from callgate.types import Content, JsonObject, Loss
 
 __all__ = ["answers_in", "contents_of", "is_users"]
 
+_USERS = ("text", "file", "reasoning", "source-url", "source-document", "step-start")
+"""The parts of a user's message; what of them is not for the model is of the page's own making."""
 DENIED = "The call was not approved."
 
 
@@ -62,7 +64,14 @@ def _turns(message: JsonObject) -> Iterator[Message]:
     if role not in ("user", "assistant", "system"):
         raise UsageError(f"messages: there is no role {role!r}; the roles are 'user', 'assistant' and 'system'")
     if role == "user":
-        yield Message(role="user", items=tuple(item for part in objects_in(message.get("parts")) for item in _said(part)))
+        parts = objects_in(message.get("parts"))
+        for part in parts:
+            kind = str(part.get("type"))
+            if kind not in _USERS and not kind.startswith("data-"):
+                raise UsageError(
+                    f"messages: a part of type {kind[:100]!r} cannot be carried to the model; send text or files"
+                )
+        yield Message(role="user", items=tuple(item for part in parts for item in _said(part)))
     elif role == "assistant":
         yield from _steps(objects_in(message.get("parts")))
 
