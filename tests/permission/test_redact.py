@@ -331,6 +331,13 @@ def test_a_secret_that_the_program_learns_later_is_known_from_then_on(tmp_path: 
     assert "made-up-password" not in redactor.text("x made-up-password")
 
 
+def test_a_secret_that_the_program_learns_later_is_taken_out_of_names_too():
+    redactor, secret = Redactor(), "learned-" + "later-4711-as-a-name"
+    assert redactor.value({secret: 1}) == {secret: 1}
+    remember_secrets(secret)
+    assert redactor.value({secret: 1}) == {"[redacted: known secret]": 1}
+
+
 def test_a_mixture_of_forms_is_cut_out_of_its_text():
     redactor = Redactor(["made-up-secret-abc"])
     thrice = quote(quote("".join(f"&#{ord(c)};" for c in "made-up-secret-abc"), safe=""), safe="")

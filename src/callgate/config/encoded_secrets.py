@@ -52,6 +52,8 @@ class SecretNeedles:
             if secret in text:
                 text = text.replace(secret, REPLACEMENT)
         for escape, needles in self._all if encoded else self._plain:
+            if not needles:
+                continue
             squeezed = _squeezed(text, escape)
             found = [needle for needle in needles if needle in squeezed]
             if not found:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.known_secrets import CHARS_MIN, known_secrets, known_version
@@ -160,7 +160,7 @@ class Redactor:
         self._needles = SecretNeedles(secrets)
         # Ids, names and reasons come again and again.
         self._remembered = functools.lru_cache(maxsize=4_096)(self._cleaned)
-        self._named = functools.lru_cache(maxsize=4_096)(self._name)
+        self._field = functools.lru_cache(maxsize=4_096)(self._field_of)
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
@@ -198,47 +198,73 @@ class Redactor:
             return value
         if depth >= DEPTH_MAX:
             return "[too deep]"
-        if isinstance(value, Mapping):
-            return self._table(cast("Mapping[Any, Any]", value), depth)
+        if kind is dict:
+            return self._table(value, depth)
         if isinstance(value, (list, tuple)):
             items = cast("Sequence[Any]", value)
+            if not items:
+                return []
             # `--password s3cret` and ["Authorization", "..."]: the word before says what it is.
             hidden = [False, *(isinstance(item, str) and _is_secret_flag(item) for item in items[:-1])]
             return [
                 _HIDDEN if hide and _is_given(item) else self.value(item, depth=depth + 1)
                 for item, hide in zip(items, hidden[: len(items)], strict=True)
             ]
+        if isinstance(value, Mapping):
+            return self._table(cast("Mapping[Any, Any]", value), depth)
         return self.short_text(str(value))
 
     def _table(self, table: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        says_secret = any(
-            isinstance(item, str) and str(key).lower() in _NAMING and _is_secret_flag(item) for key, item in table.items()
-        )
+        if self._version != known_version():
+            self._renew()
+        fields = [(self._field(str(key)), item) for key, item in table.items()]
+        says_secret = any(field.is_naming and isinstance(item, str) and _is_secret_flag(item) for field, item in fields)
         cleaned: dict[str, Any] = {}
-        for key, item in table.items():
-            name, is_secret = self._named(key)
-            if is_secret or name.lower() == "tokens" or (says_secret and str(key).lower() in _NAMED):
-                cleaned[name] = _hidden(item, str(key))
-            elif may_be_count(name) and _holds_text(item):
-                cleaned[name] = _HIDDEN
+        for field, item in fields:
+            if field.is_secret or (says_secret and field.is_named):
+                cleaned[field.name] = item if field.is_plural and _is_count(item) else _hidden(item)
+            elif field.may_be_count and _holds_text(item):
+                cleaned[field.name] = _HIDDEN
             else:
-                cleaned[name] = self.value(item, depth=depth + 1)
+                cleaned[field.name] = self.value(item, depth=depth + 1)
         return cleaned
 
-    def _name(self, key: Any) -> tuple[str, bool]:
-        return self.text(str(key)), is_secret_name(str(key))
+    def _field_of(self, key: str) -> _Field:
+        name, lower = self.text(key), key.lower()
+        return _Field(
+            name,
+            is_secret=is_secret_name(key) or name.lower() == "tokens",
+            is_plural=_PLURAL.search(letters_of(key)) is not None,
+            is_naming=lower in _NAMING,
+            is_named=lower in _NAMED,
+            may_be_count=may_be_count(name),
+        )
+
+
+class _Field(NamedTuple):
+    """The name of a field, without its secrets, and what it says of the field's value."""
+
+    name: str
+    is_secret: bool
+    is_plural: bool
+    """`tokens` may be a number of them."""
+    is_naming: bool
+    """The value may say what another value of the same table is."""
+    is_named: bool
+    """Another value of the same table may say what this one is."""
+    may_be_count: bool
 
 
 _HIDDEN = "[redacted]"
 _PLAIN = frozenset({bool, int, float, type(None)})
 
 
-def _hidden(value: Any, name: str) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    # `tokens` may be a number of them.
-    is_count = isinstance(value, (int, float)) and _PLURAL.search(letters_of(name))
-    return value if is_count else _HIDDEN
+def _hidden(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool) else _HIDDEN
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _holds_text(value: Any) -> bool:
