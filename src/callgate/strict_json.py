@@ -231,7 +231,7 @@ def is_sound(value: Any, *, depth_max: int = DEPTH_MAX, values_max: float = math
 
 
 def _is_sound_key(key: Any) -> bool:
-    return _kind(key) is str and is_whole_text(key)
+    return _kind(key) is str and (key.isascii() or is_whole_text(key))
 
 
 def _is_number(value: Any) -> bool:
@@ -419,11 +419,14 @@ def first_bad(value: Any) -> str | None:
     return None
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 def depth_exceeds(value: Any, depth_max: int) -> bool:
     """True if lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
-    level: list[Any] = _containers([value])
+    level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(depth_max):
-        level = [child for item in level for child in _containers(_children(item))]
+        level = [child for item in level for child in _children(item) if isinstance(child, _CONTAINERS)]
         if not level:
             return False
         if len(level) > _SHARED_FROM:
@@ -453,10 +456,6 @@ def objects_in(value: Any) -> list[dict[str, Any]]:
 def without_surrogates(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD, so that it can be encoded."""
     return text if is_whole_text(text) else _SURROGATE.sub("\ufffd", text)
-
-
-def _containers(items: Iterable[Any]) -> list[Any]:
-    return [item for item in items if type(item) not in _HARMLESS and isinstance(item, (dict, list, tuple))]
 
 
 def _children(item: Any) -> Iterable[Any]:

@@ -125,19 +125,26 @@ def is_whole(part: Mapping[str, Any]) -> bool:
     return isinstance(call or {}, dict) and isinstance(response or {}, dict)
 
 
-def sendable_part(part: Part) -> Part:
+def sendable_part(part: Part, *, is_shallow: bool = False) -> Part:
     """Fix what the wire would refuse in a call or response; return the part itself if nothing is wrong.
 
     A call needs a name and an object of arguments, an id must be text of a sensible length, and a response is an object.
+    `is_shallow` says that the part is known not to be nested too deeply.
     """
     if is_call(part):
         inner = call_of(part)
-        fixed = {key: value for key, value in inner.items() if key != "id" or value is None or is_wire_id(value)}
+        fixed: JsonObject = {}
         if not isinstance(inner.get("name"), str) or not inner["name"]:
             fixed["name"] = UNNAMED
-        if inner.get("args") is not None:
-            fixed["args"] = _sendable_args(inner["args"])
-        return part if _same(fixed, inner) else {**part, "functionCall": fixed}
+        raw = inner.get("args")
+        is_object = raw is None or (is_shallow and isinstance(raw, dict))
+        if not is_object and (args := _sendable_args(raw)) is not raw:
+            fixed["args"] = args
+        is_id_fine = inner.get("id") is None or is_wire_id(inner["id"])
+        if is_id_fine and not fixed:
+            return part
+        kept = inner if is_id_fine else {key: value for key, value in inner.items() if key != "id"}
+        return {**part, "functionCall": {**kept, **fixed}}
     if is_response(part) and not isinstance(response_of(part).get("response"), dict):
         return {**part, "functionResponse": {**response_of(part), "response": {"result": response_of(part).get("response")}}}
     return part
@@ -166,10 +173,6 @@ _KINDS: dict[str, type[Any]] = {"text": str, "thought": bool, "thoughtSignature"
 def is_wire_id(value: object) -> bool:
     """True if an id that a model sent can be sent back."""
     return isinstance(value, str) and 0 < len(value) <= WIRE_ID_CHARS_MAX
-
-
-def _same(fixed: JsonObject, inner: JsonObject) -> bool:
-    return fixed.keys() == inner.keys() and all(fixed[key] is inner[key] for key in fixed)
 
 
 def _sendable_args(raw: Any) -> JsonObject:

@@ -71,7 +71,7 @@ def _model_part(part: Part) -> Part:
     if is_sound_text(part):
         return part
     clean = clean_part(part)
-    return read_call(clean, str)[1] if is_call(clean.part) else clean.part
+    return sendable_part(clean.part, is_shallow=clean.is_shallow) if is_call(clean.part) else clean.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,14 @@ class CleanPart:
     problem: str | None = None
     """The reason why the call cannot run."""
     notes: tuple[str, ...] = ()
+    is_shallow: bool = False
+    """True if it is known not to be nested too deeply."""
 
 
 def clean_part(part: Part) -> CleanPart:
     """Return the part as plain JSON in camelCase, with a value of the right type in every field that has one."""
     if strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
-        return CleanPart(with_sound_fields(spelled_part(part)))
+        return CleanPart(with_sound_fields(spelled_part(part)), is_shallow=True)
     part, problem = _without_excess(part)
     marked: Part = spelled_part(strict_json.isolate(part, depth_max=_PART_DEPTH_MAX))
     clean = with_sound_fields(spelled_part(strict_json.without_bad(marked)))
@@ -114,11 +116,11 @@ def _without_excess(part: Part) -> tuple[Part, str | None]:
 
 def read_call(clean: CleanPart, new_id: Callable[[], str]) -> tuple[FunctionCall, Part]:
     """The call of a part, and the part as it may go back: with a name, and without an id that cannot be echoed."""
-    args, problem, notes = _read_args(call_of(clean.part).get("args"))
+    args, problem, notes = _read_args(call_of(clean.part).get("args"), is_shallow=clean.is_shallow)
     if clean.problem:
         problem = clean.problem if clean.problem.endswith(".") else f"The arguments cannot be used: {clean.problem}."
     named = call_of(clean.part).get("name")
-    part = sendable_part(clean.part)
+    part = sendable_part(clean.part, is_shallow=clean.is_shallow)
     inner = call_of(part)
     if inner["name"] != named:
         problem = "The call does not name a tool."
@@ -133,7 +135,7 @@ def read_call(clean: CleanPart, new_id: Callable[[], str]) -> tuple[FunctionCall
     return call, part
 
 
-def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
+def _read_args(raw: Any, *, is_shallow: bool) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     """Arguments, or why there are none. Missing means empty; a JSON text is parsed; nothing else is guessed."""
     notes: tuple[str, ...] = ()
     if isinstance(raw, str):
@@ -148,12 +150,12 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
         if bad := strict_json.first_bad(raw):
             return {}, f"The arguments cannot be used: {bad}.", ()
         raw = strict_json.without_bad(raw) if strict_json.was_replaced(raw) else raw
-        notes = ("The arguments came as JSON text.",)
+        notes, is_shallow = ("The arguments came as JSON text.",), False
     if raw is None:
         return {}, None, notes
     if not isinstance(raw, dict):
         return {}, f"The arguments must be an object, not {type(raw).__name__}.", notes
-    if bad := too_deep(cast("JsonObject", raw)):
+    if not is_shallow and (bad := too_deep(cast("JsonObject", raw))):
         return {}, f"The arguments are {bad}.", notes
     return cast("JsonObject", raw), None, notes
 

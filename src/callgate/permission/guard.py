@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -188,7 +189,9 @@ class CallGuard:
         ]
         self._told |= {notice.message for notice in notices}
         if not self.guard.policy.hooks:
-            return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], notices
+            now_s = time.time()
+            paired = zip(calls, decisions, strict=True)
+            return [facts.CallDecided(id=call.id, decision=decision, at_s=now_s) for call, decision in paired], notices
         from callgate.permission.hooks import REWRITES_MAX, HookOutcome
 
         heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]

@@ -23,7 +23,17 @@ from callgate.host import enter
 from callgate.strict_json import without_surrogates
 from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
-from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult, no_tools
+from callgate.types import (
+    CallTool,
+    FunctionCall,
+    Limits,
+    Progress,
+    ResultStatus,
+    ToolContext,
+    ToolResult,
+    copied_args,
+    no_tools,
+)
 
 __all__ = ["CachedCall", "CallObserver", "RunningCall"]
 
@@ -89,7 +99,7 @@ class RunningCall:
         )
         self._loop = loop
         # Last, because a loop with eager tasks begins the work here and now.
-        self._task = loop.create_task(self._work(tool, dict(call.detached().args), context))
+        self._task = loop.create_task(self._work(tool, copied_args(call.args), context))
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -233,6 +234,7 @@ class Executor:
             problems=problems,
             coercions=tuple(checked.coercions),
             digest=self._digests[name],
+            at_s=time.time(),
         )
 
     def _resolved(self, written: str) -> str | None:
