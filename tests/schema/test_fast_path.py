@@ -156,6 +156,37 @@ def test_what_may_be_unusable_is_left_to_the_validator(node) -> None:
     assert sound_objects({"type": "object", "properties": {"x": node}}) is None
 
 
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        {"A": {"type": "integer"}, "B": {"type": "strange"}},
+        {"A": {"type": "integer", "minimum": "1"}}, {"A": {"type": "object", "properties": {"x": {"type": "strange"}}}},
+        {"A": {"type": "integer"}, "B": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_definition_that_is_not_usable_is_refused_whether_it_is_used_or_not(definitions, monkeypatch) -> None:
+    used = {"$ref": "#/$defs/A", "description": "Of this place."}
+    schema = {"type": "object", "properties": {"x": used}, "$defs": definitions}
+    with pytest.raises(ToolNotDeclarableError):
+        compile_schema(schema)
+    both_ways(schema, monkeypatch)
+
+
+def test_definitions_that_are_odd_are_the_same_both_ways(monkeypatch) -> None:
+    again = {"$ref": "#/$defs/A", "description": "Once more."}
+    node = {"type": "object", "properties": {"next": again, "name": {"type": "string"}}}
+    for required in ([], ["next"]):
+        definitions = {
+            "A": {**node, "required": required},
+            "B": {"type": "integer", "description": 5},
+            "C": {"$ref": "#/$defs/None"},
+        }
+        both_ways({"type": "object", "properties": {"x": again}, "$defs": definitions}, monkeypatch)
+    text = {"$ref": "#/$defs/B", "description": "Its own is no text."}
+    both_ways({"type": "object", "properties": {"x": text}, "$defs": definitions}, monkeypatch)
+
+
 def test_what_is_sent_is_no_part_of_the_definition() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "enum": ["a"]}}, "required": ["x"]}
     sent = compile_schema(schema).schema

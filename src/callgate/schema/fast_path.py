@@ -47,7 +47,7 @@ _JSON = {
 _UNION = frozenset({"anyOf", "description", "title", "default"})
 _REFERENCE = frozenset({"$ref", "description"})
 _CONSTANT = frozenset({"type", "const", "description"})
-_LOCAL = re.compile(r"#/(?:\$defs|definitions)/[A-Za-z0-9_.-]+")
+_LOCAL = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
 _NULL = {"type": "null"}
 _LISTED = frozenset({*_TEXTS, "default", "enum"})
 _MESSAGE = {**_JSON, "string": _JSON["string"] | {"minLength", "maxLength"}}
@@ -58,17 +58,6 @@ _Check: TypeAlias = "Callable[[Any, str], bool]"
 
 _NOTHING: JsonObject = {}
 _NO_NAMES: Any = ()
-
-
-def _definitions_of(schema: JsonObject) -> Mapping[str, Any] | None:
-    """The definitions of a schema by the references to them; None if they refer to others, or have to be judged."""
-    if "$schema" in schema:
-        return None
-    given: dict[str, Any] = {word: schema[word] for word in ("$defs", "definitions") if word in schema}
-    if sound_objects(given) is None or b'"$ref"' in dump(given):
-        return None
-    found: dict[str, Any] = {f"#/{word}/{name}": inner for word, named in given.items() for name, inner in named.items()}
-    return {reference: inner for reference, inner in found.items() if _LOCAL.fullmatch(reference)}
 
 
 def _make_inclusive(node: JsonObject, keyword: str) -> bool:
@@ -175,8 +164,10 @@ class _Direct:
         self._nodes = 0
         self.losses = losses
         self._inlined: tuple[str, ...] = ()
-        self._definitions: Mapping[str, Any] | None = None
-        """The definitions by the references to them, if they are known to be sound and to refer to nothing."""
+        self._has_definitions = False
+        """True if the schema has definitions, which are judged by writing them."""
+        self._written: set[str] = set()
+        """References to definitions that were written."""
 
     @property
     def lowering(self) -> Lowering:
@@ -196,12 +187,13 @@ class _Direct:
             return None
         try:
             if not _OBJECT.issuperset(whole):
-                # Definitions are judged even where nothing leads to them.
-                self._definitions = _definitions_of(whole)
-                if self._definitions is None:
+                self._has_definitions = "$schema" not in whole
+                if not self._has_definitions:
                     _ = self.lowering
                 whole = {key: value for key, value in whole.items() if key in _OBJECT}
             node = self._object(whole, "", 0)
+            if self._has_definitions and not self._are_others_sound():
+                _ = self.lowering
             if self._lowering is not None:
                 self._lowering.count(self._nodes)
                 self._lowering.report()
@@ -219,7 +211,17 @@ class _Direct:
         shape = self.lowering.shape_below(schema, pointer, depth, self._inlined)
         if shape is None or shape.is_never:
             raise _NotPlainError
-        return self._written(shape)
+        return self._rewritten(shape)
+
+    def _are_others_sound(self) -> bool:
+        """True if the definitions that nothing leads to are usable: they are judged all the same."""
+        found: dict[str, Any] = {word: self._schema[word] for word in ("$defs", "definitions") if word in self._schema}
+        for word, named in found.items():
+            if type(named) is not dict:
+                return False
+            members = cast("JsonObject", named).items()
+            found[word] = {name: inner for name, inner in members if f"#/{word}/{name}" not in self._written}
+        return not any(found.values()) or (sound_objects(found) is not None and b'"$ref"' not in dump(found))
 
     def _plain(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
         """Write a plain schema; None for others."""
@@ -236,7 +238,7 @@ class _Direct:
             return self._referred(schema, pointer, depth)
         return self._constant(schema) if "const" in schema else None
 
-    def _written(self, shape: Shape) -> JsonObject:
+    def _rewritten(self, shape: Shape) -> JsonObject:
         raise NotImplementedError
 
     def _referred(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
@@ -254,10 +256,15 @@ class _Direct:
 
     def _target(self, schema: JsonObject, pointer: str) -> Place | None:
         """The definition that a reference leads to, if it may be written in its place."""
-        if self._definitions is not None:
-            reference = schema["$ref"]
-            is_known = type(reference) is str and reference in self._definitions
-            return Place(self._definitions[reference], reference[1:]) if is_known else None
+        reference: Any = schema["$ref"]
+        if self._has_definitions and not self._inlined and type(reference) is str:
+            known = _LOCAL.fullmatch(reference)
+            named: Any = self._schema.get(known[1]) if known else None
+            target: Any = cast("JsonObject", named).get(known[2]) if known and type(named) is dict else None
+            # The text of a definition is not written, and so not judged.
+            if type(target) is dict and _is_name(cast("JsonObject", target).get("description", "")):
+                self._written.add(reference)
+                return Place(target, reference[1:])
         source = self.lowering.source
         if source.draft <= 7:
             return None
@@ -385,7 +392,7 @@ class _DirectJson(_Direct):
     def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
         return {**outer, "anyOf": [inner, {"type": "null"}]}
 
-    def _written(self, shape: Shape) -> JsonObject:
+    def _rewritten(self, shape: Shape) -> JsonObject:
         node = JsonWriter({}, self.losses).node(shape)
         flatten(node)
         return node
@@ -418,7 +425,7 @@ class _DirectMessage(_Direct):
     def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
         return {**inner, **outer, "nullable": True}
 
-    def _written(self, shape: Shape) -> JsonObject:
+    def _rewritten(self, shape: Shape) -> JsonObject:
         return self._writer.node(shape)
 
     def _texts(self, kind: str, node: JsonObject, pointer: str) -> JsonObject | None:
