@@ -64,10 +64,16 @@ def test_the_oldest_definitions_are_forgotten() -> None:
     known, reads = KnownTools(definitions_max=3), list[str]()
 
     def ask(name: str) -> None:
-        known.read({"name": name}, None, lambda: reads.append(name) or [ToolDefinition(name=name)])
+        known.read({"name": name}, None, lambda *_: (reads.append(name) or [ToolDefinition(name=name)], None))
 
     for name in "abcdabcd":
         ask(name)
     assert reads == ["a", "b", "c", "d", "a", "b", "c", "d"]
     ask("d")
     assert len(reads) == 8
+
+
+def test_definitions_of_a_list_that_were_changed_are_read_anew() -> None:
+    given = [raw("a_of_list"), raw("b_of_list")]
+    definitions_from(given)[1].input_schema["properties"].clear()
+    assert [found.input_schema for found in definitions_from(given)] == [raw()["function"]["parameters"]] * 2

@@ -85,7 +85,10 @@ def detect_pieces(obj: JsonObject) -> frozenset[Kind]:
 
 
 def _is_index(obj: JsonObject) -> bool:
-    return bool(obj) and all(isinstance(entry, dict) and _is_entry(cast("JsonObject", entry)) for entry in obj.values())
+    for entry in obj.values():
+        if not isinstance(entry, dict) or not _is_entry(cast("JsonObject", entry)):
+            return False
+    return bool(obj)
 
 
 def _is_entry(entry: JsonObject) -> bool:

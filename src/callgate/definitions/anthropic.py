@@ -37,7 +37,7 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
         and [*cast("JsonObject", schema)] not in (["json"], ["schema"])
     ):
         return frozenset({"tool"})
-    if _HOSTED.fullmatch(str(obj.get("type"))) and isinstance(obj.get("name", ""), str):
+    if "type" in obj and _HOSTED.fullmatch(str(obj["type"])) and isinstance(obj.get("name", ""), str):
         return frozenset({"tool"})
     if obj.get("type") in ("tool_use", "tool_result"):
         return frozenset({"call"} if obj["type"] == "tool_use" else {"result"})

@@ -69,15 +69,16 @@ def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition
     """
     if format is not None:
         format_named(format)
-    return list(_KNOWN.read(obj, format, lambda: _definitions(obj, format)))
+    return list(_KNOWN.read(obj, format, _definitions))
 
 
-def _definitions(obj: Any, format: str | None) -> list[ToolDefinition]:
-    found = read(plain(obj), source=format, kind="tool", say="format").items
+def _definitions(obj: Any, format: str | None) -> tuple[list[ToolDefinition], Any]:
+    copied = plain(obj)
+    found = read(copied, source=format, kind="tool", say="format").items
     definitions = [item.definition for item in found if isinstance(item, Tool)]
     if found and not definitions:
         raise ShapeError(found[0].at, found[0].reason)
-    return definitions
+    return definitions, copied
 
 
 def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "source") -> Read:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate.types import ToolDefinition
 
 __all__ = ["KnownTools"]
 
 DEFINITIONS_MAX = 20_000
+Reader: TypeAlias = Callable[[Any, "str | None"], tuple[Sequence[ToolDefinition], Any]]
+"""Reads the definitions in an object of a format; also returns the plain copy that they were read from."""
+_Key: TypeAlias = tuple["str | None", bytes]
+"""The format, and a hash of the content."""
 _NO_REFERENCES = 2
 """The version of marshal's format in which equal values have equal bytes, shared or not."""
 
@@ -25,47 +29,61 @@ class KnownTools:
 
     def __init__(self, definitions_max: int = DEFINITIONS_MAX) -> None:
         self._max = definitions_max
-        self._known: dict[tuple[str | None, bytes], tuple[Sequence[ToolDefinition], Sequence[str] | list[Any]]] = {}
-        """Each with the place of its schema, or a copy of all its schemas: so it is seen if somebody has changed them."""
+        self._known: dict[_Key, ToolDefinition | tuple[Sequence[ToolDefinition], list[Any]]] = {}
+        """One definition, or several with a copy of their schemas: so it is seen if somebody has changed them."""
+        self._places: dict[_Key, tuple[str, ...]] = {}
+        """The place of the schema of one definition in what it was read from, which is as good as a copy.
+
+        Kept apart, so that a definition is held by nothing that the garbage collector would have to look at too.
+        """
         self._count = 0
 
-    def read(self, obj: Any, format: str | None, read: Callable[[], Sequence[ToolDefinition]]) -> Sequence[ToolDefinition]:
+    def read(self, obj: Any, format: str | None, read: Reader) -> Sequence[ToolDefinition]:
         """The definitions in an object: as they were read before, or as `read` reads them now."""
         try:
             content = marshal.dumps(obj, _NO_REFERENCES)
         except ValueError:  # Something in it is not plain.
-            return read()
+            return read(obj, format)[0]
         key = (format, hashlib.blake2b(content, digest_size=32).digest())
         known = self._known.get(key)
-        if known is not None and _is_unchanged(*known, obj):
+        if isinstance(known, ToolDefinition):
+            place = self._places.get(key)
+            if place is not None and known.input_schema == _value_at(obj, place):
+                return [known]
+        elif known is not None and known[1] == _schemas(known[0]):
             return known[0]
-        found = read()
+        found, source = read(obj, format)
         self._forget(key)
-        self._known[key] = (found, _place_of(found, obj) or marshal.loads(marshal.dumps(_schemas(found))))
+        if place := _place_of(found, source):
+            self._places[key] = place
+            self._known[key] = found[0]
+        else:
+            self._known[key] = (found, marshal.loads(marshal.dumps(_schemas(found))))
         self._count += len(found)
         while self._count > self._max and len(self._known) > 1:
             self._forget(next(iter(self._known)))
         return found
 
-    def _forget(self, key: tuple[str | None, bytes]) -> None:
+    def _forget(self, key: _Key) -> None:
         known = self._known.pop(key, None)
-        self._count -= 0 if known is None else len(known[0])
+        self._places.pop(key, None)
+        if known is not None:
+            self._count -= 1 if isinstance(known, ToolDefinition) else len(known[0])
 
 
-def _place_of(found: Sequence[ToolDefinition], obj: Any) -> tuple[str, ...]:
-    """The keys that lead to the schema of the only definition, if it stands in the object as it is; else none.
+def _place_of(found: Sequence[ToolDefinition], source: Any) -> tuple[str, ...]:
+    """The keys that lead to the schema of the only definition in what it was read from; none if it does not stand there.
 
     No copy is needed then: an object of the same content has the same schema there.
     """
-    if len(found) != 1 or found[0].output_schema is not None or type(obj) is not dict:
+    if len(found) != 1 or found[0].output_schema is not None or type(source) is not dict:
         return ()
-    fields, schema = cast("dict[str, Any]", obj), found[0].input_schema
+    fields, schema = cast("dict[str, Any]", source), found[0].input_schema
     for key, value in fields.items():
-        if value == schema:
+        if value is schema:
             return (key,)
-    for key, value in fields.items():
         for name in cast("dict[str, Any]", value) if type(value) is dict else ():
-            if value[name] == schema:
+            if value[name] is schema:
                 return (key, name)
     return ()
 
@@ -75,12 +93,6 @@ def _value_at(fields: dict[str, Any], place: Sequence[str]) -> Any:
     for key in place:
         value = value[key]
     return value
-
-
-def _is_unchanged(found: Sequence[ToolDefinition], kept: Sequence[str] | list[Any], obj: Any) -> bool:
-    if type(kept) is tuple:
-        return found[0].input_schema == _value_at(obj, cast("tuple[str, ...]", kept))
-    return kept == _schemas(found)
 
 
 def _schemas(definitions: Sequence[ToolDefinition]) -> list[Any]:

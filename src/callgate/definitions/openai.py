@@ -42,6 +42,7 @@ _HOSTED = frozenset({
     "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search", "image_generation", "local_shell",
     "mcp", "shell", "tool_search", "web_search", "web_search_preview",
 })  # fmt: skip
+_BARE = frozenset({"name", "description", "parameters", "strict"})
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _ERROR_MARK = "Error: "
 
@@ -92,7 +93,7 @@ def _is_content(content: Any) -> bool:
 
 def _is_bare_tool(obj: JsonObject) -> bool:
     parameters = obj.get("parameters")
-    if not isinstance(obj.get("name"), str) or not {*obj} <= {"name", "description", "parameters", "strict"}:
+    if not isinstance(obj.get("name"), str) or not _BARE.issuperset(obj):
         return False
     if isinstance(parameters, dict):
         kind = cast("JsonObject", parameters).get("type", "object")
