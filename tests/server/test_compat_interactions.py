@@ -123,6 +123,18 @@ def test_a_fetched_interaction_says_what_waits_for_an_approval(client: Any) -> N
     assert client.interactions.get(made.id).output_text == made.output_text
 
 
+def test_a_stream_begins_before_the_model_says_anything(serve: Callable[..., Site]) -> None:
+    slow, stage = Slow(), Stage()
+    site = serve(Gate(stage, [slow.tool]))
+    stage.plays(call("slow"), "Done.")
+    client = genai.Client(api_key="k", http_options={"base_url": f"http://127.0.0.1:{site.port}"})
+    events = iter(client.interactions.create(model="callgate", input="Go.", stream=True))
+    assert next(events).event_type == "interaction.created"
+    slow.go.set()
+    rest = [event.event_type for event in events]
+    assert (rest.count("interaction.created"), rest[-1]) == (0, "interaction.completed")
+
+
 def test_an_interaction_that_another_process_works_on_is_in_progress_and_one_it_left_is_failed(
     serve: Callable[..., Site],
 ) -> None:

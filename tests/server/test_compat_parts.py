@@ -68,6 +68,7 @@ def complete(chat: Any, *parts: Any, before: Any = (), **more: Any) -> Any:
     ("part", "carried"),
     [
         ({"type": "text", "text": "Hi."}, {"text": "Hi."}),
+        ({"type": "input_text", "text": "Hi."}, {"text": "Hi."}),
         ({"type": "image_url", "image_url": {"url": PNG}}, {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}),
         (
             {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},

@@ -13,16 +13,16 @@ from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, reading, refuse, refuse_left_out
+from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, refuse, refuse_left_out
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = [
     "EXTRA",
-    "FILE_INSTEAD",
     "GOOGLE",
     "NATIVE_MARK",
+    "PARTS",
     "SIGNATURE",
     "carried_message",
     "choice_of",
@@ -46,16 +46,15 @@ _SETTINGS = {
 """Field -> the setting that says the same."""
 _READ = ("model", "messages", "tools", "functions", "tool_choice", "function_call", "stream", "stream_options", "n")
 _TEXTS = ("text", "input_text")
-FILE_INSTEAD = "send the file itself in base64, as file_data"
-PARTS: Mapping[str, Carry] = {
-    "text": as_is,
-    "image_url": needs("url", within="image_url"),
-    "input_audio": needs("data", within="input_audio"),
-    "file": needs("file_data", within="file", instead=FILE_INSTEAD),
-    "refusal": as_is,
-}
-"""The parts of a message, and how each is carried."""
-_PARTS = PartTable("part", PARTS)
+_FILE = "send the file itself in base64, as file_data, or its address, as file_url"
+_IMAGE = "send the image itself as a data URL, or its address, as image_url"
+PARTS = PartTable("part", {
+    "text": as_is, "input_text": as_is, "output_text": as_is, "refusal": as_is,
+    "image_url": needs("url", within="image_url"), "input_image": needs("image_url", instead=_IMAGE),
+    "file": needs("file_data", "file_url", within="file", instead=_FILE),
+    "input_file": needs("file_data", "file_url", instead=_FILE), "input_audio": needs("data", within="input_audio"),
+})  # fmt: skip
+"""The parts of messages in both of OpenAI's APIs, and how each is carried."""
 _INSTRUCTIONS = PartTable("part of an instruction", {"text": as_is, "input_text": as_is})
 _CALLS = PartTable("call", {"function": as_is, "custom": as_is})
 _CHOICES = ("auto", "none", "required")
@@ -98,12 +97,12 @@ def _carried(message: JsonObject, where: str) -> JsonObject:
     if message.get("audio"):
         refuse(f"{where}.audio", "an answer that was spoken is kept at OpenAI; send its transcript as content")
     _CALLS.carried(message.get("tool_calls"), f"{where}.tool_calls")
-    return carried_message(message, where, _PARTS)
+    return carried_message(message, where)
 
 
-def carried_message(message: JsonObject, where: str, table: PartTable) -> JsonObject:
-    """The message with its parts as the table carries them; an instruction is made of text."""
-    parts = _INSTRUCTIONS if message.get("role") in ("system", "developer") else table
+def carried_message(message: JsonObject, where: str) -> JsonObject:
+    """The message with its parts as they are carried; an instruction is made of text."""
+    parts = _INSTRUCTIONS if message.get("role") in ("system", "developer") else PARTS
     return {**message, "content": parts.carried(message["content"], f"{where}.content")} if "content" in message else message
 
 

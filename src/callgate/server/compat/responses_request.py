@@ -13,9 +13,9 @@ from typing import Any, cast
 from callgate.definitions import definitions_from
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs, reading, skipped
+from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, skipped
 from callgate.server.compat.chat_request import (
-    FILE_INSTEAD,
+    PARTS,
     carried_message,
     choice_of,
     format_settings,
@@ -49,24 +49,14 @@ _BUILT_IN = {
     "web_search": "googleSearch", "web_search_preview": "googleSearch", "code_interpreter": "codeExecution",
 }  # fmt: skip
 """A tool that runs at OpenAI -> the one of Gemini that does the same."""
-_PARTS: Mapping[str, Carry] = {
-    "input_text": as_is,
-    "output_text": as_is,
-    "text": as_is,
-    "refusal": as_is,
-    "input_image": needs("image_url", instead="send the image itself as a data URL, or its address, as image_url"),
-    "input_file": needs("file_data", "file_url", instead=f"{FILE_INSTEAD}, or its address, as file_url"),
-    "input_audio": needs("data", within="input_audio"),
-}
-_TABLE = PartTable("part", _PARTS)
 
 
 def _message(item: JsonObject, where: str) -> list[JsonObject]:
-    return [carried_message(item, where, _TABLE)]
+    return [carried_message(item, where)]
 
 
 def _output(item: JsonObject, where: str) -> list[JsonObject]:
-    return [{**item, "output": _TABLE.carried(item.get("output"), f"{where}.output")}]
+    return [{**item, "output": PARTS.carried(item.get("output"), f"{where}.output")}]
 
 
 def _image(item: JsonObject, where: str) -> list[JsonObject]:
