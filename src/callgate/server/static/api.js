@@ -215,7 +215,7 @@ export class Watch {
     const isOfModel = error.code.startsWith("model_");
     if ([429, 502, 503, 504].includes(error.status) && !isOfModel && this.failures < 6) return false;
     this.ended = true;
-    if (this.session && this.after !== null && [404, 410].includes(error.status)) this.on.gone();
+    if (this.session && this.after !== null && [404, 409, 410].includes(error.status)) this.on.gone();
     else this.on.refused(error);
     return true;
   }
