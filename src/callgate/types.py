@@ -23,7 +23,7 @@ else:  # Defaults of type variables are for checkers; the package that has them 
 
     OutputT, ResultT, DepsT = TypeVar("OutputT"), TypeVar("ResultT"), TypeVar("DepsT")
 
-from callgate.base_errors import UsageError, expect
+from callgate.base_errors import UsageError
 from callgate.metadata import AnswerMetadata, Citation, ServerStep, Source
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
@@ -167,11 +167,6 @@ class Media:
     """An address that the provider reads, instead of `data`: an uploaded file, `gs://` on Vertex, a public page."""
 
     def __post_init__(self) -> None:
-        expect(self.data, (bytes, bytearray, memoryview), "Media(data={})", "bytes")
-        expect(self.mime_type, str, "Media(mime_type={})", "text such as 'image/png'")
-        for name in ("name", "path", "uri"):
-            if not hasattr(value := getattr(self, name), "__fspath__"):
-                expect(value, (str, type(None)), f"Media({name}={{}})", "text")
         if sum((bool(self.data), self.path is not None, self.uri is not None)) > 1:
             raise UsageError("Media has one of data=, path= and uri=")
 
