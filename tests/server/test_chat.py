@@ -117,6 +117,8 @@ def test_stream_in_the_body_beats_the_accept_header(serve) -> None:
         (b'{"session": "x", "context": {}}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": "a\\nb"}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": ""}', 422, "invalid_request"),
+        (b'{"prompt": "a", "session": " "}', 422, "invalid_request"),
+        (b'{"prompt": "a", "session": "\\u00a0. "}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": "a/b"}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": ".."}', 422, "invalid_request"),
         (b'{"prompt": "a", "provider": "nobody"}', 422, "invalid_request"),

@@ -411,6 +411,17 @@ def test_a_tool_that_cannot_be_read_is_refused_with_its_place(site: Site, path: 
     assert refused.json["error"]["message"].startswith(f"{field}: ")
 
 
+# The session --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ". .", "\xe9"])
+def test_a_session_that_a_header_cannot_name_is_refused(site: Site, name: str) -> None:
+    said = {"contents": [{"parts": [{"text": "?"}]}]}
+    headers = {"Authorization": f"Bearer {TOKEN}", "Callgate_Session": name}
+    refused = site.post(GENERATE, said, **headers).json["error"]
+    assert (refused["code"], refused["message"].partition(":")[0]) == (400, "Callgate-Session")
+
+
 # The end of a conversation ------------------------------------------------------------------------------------------------
 
 

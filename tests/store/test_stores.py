@@ -223,7 +223,7 @@ def test_a_run_waits_for_another_owner_and_gives_up_with_a_sentence(open_it: Ope
     run(story)
 
 
-@pytest.mark.parametrize("session", ["", "a" * 201, "a\0b", "line\nbreak", "\udcff", 7, None, ["a"]])
+@pytest.mark.parametrize("session", ["", " ", "a" * 201, "a\0b", "line\nbreak", "\udcff", 7, None, ["a"]])
 def test_an_impossible_id_is_refused_everywhere_and_the_store_goes_on(open_it: Open, session: Any) -> None:
     store = open_it()
 
