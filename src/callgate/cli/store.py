@@ -119,7 +119,7 @@ def backup(target: str, *, store: str | None) -> None:
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with _sentences():
-            done = _with_bar("Copying", source, sqlite_store(partial).dialect)
+            done = _with_bar("Copying", source, sqlite_store(partial).dialect, is_private=True)
         _seal(partial, done)
         _give_name(partial, path)
     except (OSError, sqlite3.Error, click.ClickException) as error:
@@ -222,7 +222,9 @@ def _sentences() -> Generator[None]:
         raise
 
 
-def _with_bar(label: str, source: Dialect, target: Dialect, *, others_allowed: bool = True) -> Transfer:
+def _with_bar(
+    label: str, source: Dialect, target: Dialect, *, others_allowed: bool = True, is_private: bool = False
+) -> Transfer:
     """Copy a store, and show how far it is on a terminal."""
     with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
 
@@ -230,7 +232,7 @@ def _with_bar(label: str, source: Dialect, target: Dialect, *, others_allowed: b
             bar.length = max(total, 1)
             bar.update(done - bar.pos)
 
-        return copy_store(source, target, progress=progress, others_allowed=others_allowed)
+        return copy_store(source, target, progress=progress, others_allowed=others_allowed, is_private=is_private)
 
 
 def _seal(path: Path, done: Transfer) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ APART = {"callgate_claims": ("key",), "callgate_principals": ("session",), "call
 SAME_STORE = "FROM and TO are the same store"
 CHUNK = 200
 """Rows that are read at a time."""
+HOLD_S, PAUSE_S = 0.4, 0.15
+"""How long a file is written to before others have a turn, and how long that is: SQLite looks about every 0.1 s for one."""
 BATCH_ROWS = 2000
 """Rows that one commit has at least, unless there are no more."""
 _LEASE = {"owner": None, "expires_s": 0.0}
@@ -66,8 +69,11 @@ def copy_store(
     *,
     progress: Callable[[int, int], object] = lambda done, total: None,
     others_allowed: bool = True,
+    is_private: bool = False,
 ) -> Transfer:
     """Copy everything in a store to another one, and verify it. `progress` gets the facts done, and all facts.
+
+    Others can write to the target meanwhile, unless it `is_private` and need not wait for them.
 
     Sessions that the target has beyond those of the source are kept; without `others_allowed` they are refused before
     anything is written. A session that went on in the target is a conflict, and is left alone.
@@ -93,7 +99,8 @@ def copy_store(
                 raise StoreError(SAME_STORE)
             if not others_allowed:
                 _refuse_others(read, there, target)
-            return _Copy(read, there, target, progress).run()
+            is_locked_whole = target.connections == 1 and not is_private
+            return _Copy(read, there, target, progress, pause_s=PAUSE_S if is_locked_whole else 0.0).run()
 
 
 def store_digest(dialect: Dialect) -> tuple[str, str | None]:
@@ -116,7 +123,10 @@ def store_digest(dialect: Dialect) -> tuple[str, str | None]:
 class _Copy:
     """One copy, and how far it came."""
 
-    def __init__(self, read: _Reader, there: Any, target: Dialect, progress: Callable[[int, int], object]) -> None:
+    def __init__(
+        self, read: _Reader, there: Any, target: Dialect, progress: Callable[[int, int], object], *, pause_s: float
+    ) -> None:
+        self._pause_s, self._began_s = pause_s, time.monotonic()
         self._read, self._there, self._target, self._progress = read, there, target, progress
         self._total = read.fact_count()
         self._tx = Transaction(there, target)
@@ -151,6 +161,9 @@ class _Copy:
     def _commit(self, pending: Sequence[tuple[str, bytes]]) -> None:
         """Commit, and read everything back from what was committed."""
         self._there.commit()
+        if self._pause_s and time.monotonic() >= self._began_s + HOLD_S:
+            time.sleep(self._pause_s)
+            self._began_s = time.monotonic()
         self._rows = 0
         self._target.begin_long(self._there)
         for session, digest in pending:
