@@ -300,6 +300,26 @@ async def until_busy(store: SqlStore) -> None:
         await asyncio.sleep(0)
 
 
+def test_a_look_whose_connection_is_silent_is_answered_on_another_one(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            store.patience_s = 1.5
+            [one] = store._database._lanes
+            backend = one._connection.info.backend_pid
+            os.kill(backend, signal.SIGSTOP)
+            try:
+                looks = [store.load("a"), store.sessions(), store.session_info("a"), store.principal_of("a")]
+                facts, infos, info, principal = await asyncio.gather(*looks)
+                assert one.busy_since_s is not None, "the first connection is still silent"
+            finally:
+                os.kill(backend, signal.SIGCONT)
+            assert (facts, infos, principal) == (fact("a"), [info], None)
+            await begun(store, "b")  # Late answers of the first connection do no harm.
+
+    run(story())
+
+
 def test_while_all_connections_are_stuck_there_is_one_more(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "STUCK_S", 0.05)
     monkeypatch.setattr(database, "LOOK_S", 0.05)

@@ -214,13 +214,16 @@ class Database:
         if caller.cancelling():  # It cleans up, and waits no longer for that than any other that is cancelled.
             patience_s = min(patience_s, CANCEL_S)
         cancellations, look_s, until_s, patient_until_s = 0, GROW_S, math.inf, time.monotonic() + patience_s
-        probe_at_s, is_silent = time.monotonic() + silence_s * (1 - PROBE_PART), False
+        probe_at_s, is_silent, may_repeat = time.monotonic() + silence_s * (1 - PROBE_PART), False, reads
         while not done.done():
             try:
                 await asyncio.wait({done}, timeout=min(look_s, max(0.0, min(until_s, patient_until_s) - time.monotonic())))
                 if time.monotonic() >= probe_at_s:
                     probe_at_s += silence_s
                     is_silent = not await self._answers(done, silence_s * PROBE_PART)
+                    if may_repeat and not is_silent:  # Perhaps it is only this connection that is silent.
+                        may_repeat = False
+                        self._put(operation.again())
             except asyncio.CancelledError:
                 cancellations += 1
                 until_s = min(until_s, time.monotonic() + (0.0 if reads else CANCEL_S))

@@ -7,6 +7,7 @@ that was lost is opened again, and one whose server does not answer can be cut f
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import queue
 import threading
@@ -57,9 +58,22 @@ class Operation:
                 lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
             )
 
+    def again(self) -> Operation:
+        """Return the same work, which changes nothing, for another thread: it may be done first."""
+        other = Operation(self.work)
+        other.done.add_done_callback(
+            lambda done: None if done.cancelled() or done.exception() is not None else self.succeed(done.result())
+        )
+        return other
+
+    def succeed(self, value: Any) -> None:
+        """Answer it with a value, unless it is answered."""
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self.done.set_result(value)
+
     def fail(self, error: Exception) -> None:
         """Answer it with an error, unless it is answered."""
-        if not self.done.done():
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
             self.done.set_exception(error)
 
 
@@ -181,7 +195,7 @@ class Lane:
             self._recover(batch, error, is_reused=is_reused)
             return
         for operation, value, refusal in outcomes:
-            operation.done.set_result(value) if refusal is None else operation.done.set_exception(refusal)
+            operation.succeed(value) if refusal is None else operation.fail(refusal)
 
     def _recover(self, batch: Sequence[Operation], error: BaseException, *, is_reused: bool) -> None:
         """Try again what can be tried again after a commit that failed, and answer the others."""
