@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -608,4 +609,35 @@ def test_a_lease_lasts_no_longer_than_its_term_though_the_clock_was_put_back(ope
         )
         assert 0 < left_s <= LEASE_S
 
+    run(story())
+
+
+# Signals -----------------------------------------------------------------------------------------------------------------
+
+
+def test_after_the_listening_connection_was_lost_other_connections_of_the_process_are_read(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            signals = store.dialect.answer_signal()
+            while not signals.is_heard:
+                await signals.wait(signals.mark)
+            with psycopg.connect(postgres_url, autocommit=True) as other:
+                sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND datname = %s"
+                assert other.execute(sql, (other.info.dbname,)).fetchall() == [(True,)]
+            while signals.is_heard:
+                await signals.wait(signals.mark)
+            for _ in range(20):  # One of them gets the number that was the connection's.
+                here, there = socket.socketpair()
+                reader, writer = await asyncio.open_connection(sock=here)
+                there.send(b"x")
+                assert await reader.readexactly(1) == b"x"
+                open_too.append((writer, there))
+            for writer, there in open_too:
+                writer.close()
+                await writer.wait_closed()
+                there.close()
+            await signals.aclose()
+
+    open_too: list[tuple[asyncio.StreamWriter, socket.socket]] = []
     run(story())

@@ -37,6 +37,8 @@ class AnswerSignal:
         self._connect = connect
         self._errors = errors
         self._connection: Any = None
+        self._descriptor = -1
+        """That of the connection: libpq closes it as soon as the server is gone, and does not know its number then."""
         self._opening: asyncio.Task[None] | None = None
         self._retry_s = 0.0
         self._has_heard = False
@@ -88,9 +90,9 @@ class AnswerSignal:
             logger.warning("signals of answers cannot be received, so the store is asked instead: %s", error)
             self._retry_s = time.monotonic() + RETRY_S
             return
-        self._connection = connection
+        self._connection, self._descriptor = connection, connection.fileno()
         try:
-            loop.add_reader(connection.fileno(), self._read)
+            loop.add_reader(self._descriptor, self._read)
         except NotImplementedError:  # An event loop that cannot watch sockets.
             self._connect = None
             self._drop()
@@ -109,8 +111,9 @@ class AnswerSignal:
     def _drop(self) -> None:
         connection, self._connection, self._has_heard = self._connection, None, False
         if connection is not None:
-            with contextlib.suppress(self._errors, OSError, ValueError, NotImplementedError):
-                asyncio.get_running_loop().remove_reader(connection.fileno())
+            # Or the next connection with this number, of anybody in the process, would never be read.
+            with contextlib.suppress(OSError, ValueError, NotImplementedError):
+                asyncio.get_running_loop().remove_reader(self._descriptor)
             with contextlib.suppress(self._errors, OSError):
                 connection.close()
         self.wake()
