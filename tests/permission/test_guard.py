@@ -263,6 +263,19 @@ def test_a_tool_that_is_not_there_any_more_is_denied() -> None:
     assert (decision.verdict, decision.reason) == ("deny", "The tool 'gone' is not there any more.")
 
 
+def test_another_policy_and_another_tool_count_from_the_next_call_on() -> None:
+    tools = Executor([Save()])
+    guard = Guard(tools=tools, policy=Policy(rules=["allow save", Rule(verdict="deny", read_only=True)]))
+    asked = FunctionCall(name="save", id="a")
+    assert guard.verdict(asked, ()).verdict == "allow"
+    tools.replace(Save(read_only=True))
+    assert guard.verdict(asked, ()).verdict == "deny"
+    guard.policy = Policy(rules=["allow save"])
+    assert guard.verdict(asked, ()).verdict == "allow"
+    guard.policy = Policy(rules=["deny save"])
+    assert guard.verdict(asked, ()).verdict == "deny"
+
+
 def test_the_audit_log_names_a_tool_of_two_servers_as_its_server_does_and_as_the_model_does(tmp_path: Path) -> None:
     shared = Save(name="web__save", alias_of="save", kind="mcp", server="web")
     gate = Gate(

@@ -46,6 +46,14 @@ def test_a_row_of_the_table_holds(row: list[Any]):
 
 
 @pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
+def test_the_rules_about_a_tool_decide_about_it_as_all_rules_do(row: list[Any]):
+    call = FunctionCall(name=row[2], args=row[3])
+    other = Policy(rules=["ask *", Rule(verdict="deny", tool="nothing_*")], default="allow")
+    for policy in (Policy.from_table(row[1]), Policy.from_table(row[1]).strictest(other)):
+        assert policy.about(TOOLS[row[2]]).decide(TOOLS[row[2]], call) == policy.decide(TOOLS[row[2]], call)
+
+
+@pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
 def test_what_is_explained_is_what_is_decided_where_no_condition_fits(row: list[Any]):
     policy, tool = Policy.from_table(row[1]), TOOLS[row[2]]
     explained = policy.explain(tool)

@@ -149,7 +149,8 @@ class Line:
     def add(self, rates: Mapping[str, Rate], now: float) -> None:
         """Make the buckets that are not there yet."""
         for name, rate in rates.items():
-            self.buckets.setdefault(name, Bucket(rate, now))
+            if name not in self.buckets:
+                self.buckets[name] = Bucket(rate, now)
 
     def join(self, needs: Iterable[str], now: float, borrows: frozenset[str] = frozenset()) -> Ticket:
         """Join to the end of the line; `settle` lets in who may.

@@ -49,6 +49,25 @@ class Tools(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Enforced:
+    """A policy for the tools of a moment."""
+
+    digests: Mapping[str, str]
+    policy: Policy
+    """The policy of the gate."""
+    whole: Policy
+    _parts: dict[str, tuple[ToolDefinition, Policy]] = field(default_factory=dict[str, "tuple[ToolDefinition, Policy]"])
+    """Tool name -> the tool, and the part of the policy that is about it."""
+
+    def about(self, definition: ToolDefinition) -> Policy:
+        """The part of the policy that is about a tool, found once for each."""
+        known = self._parts.get(definition.name)
+        if known is None or known[0] is not definition:
+            known = self._parts[definition.name] = definition, self.whole.about(definition)
+        return known[1]
+
+
 @dataclass(slots=True, kw_only=True)
 class Guard:
     """The state that all runs of a gate share."""
@@ -61,7 +80,7 @@ class Guard:
     cache: ResultCache | None = None
     limiter: Limiter = field(init=False)
     model: ModelLimiter = field(init=False)
-    _enforced: tuple[Mapping[str, str], Policy, Policy] | None = field(init=False, default=None)
+    _enforced: _Enforced | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.rates)
@@ -70,18 +89,22 @@ class Guard:
     @property
     def enforced(self) -> Policy:
         """The policy for the tools as they are now; `problems` has the rules that can never be tested."""
-        digests = self.tools.digests
-        if self._enforced is None or self._enforced[0] is not digests or self._enforced[1] is not self.policy:
+        return self._now_enforced().whole
+
+    def _now_enforced(self) -> _Enforced:
+        known, digests = self._enforced, self.tools.digests
+        if known is None or known.digests is not digests or known.policy is not self.policy:
             definitions = [self.tools.definition(name) for name in digests]
-            self._enforced = (digests, self.policy, self.policy.against(definitions))
-        return self._enforced[2]
+            known = self._enforced = _Enforced(digests, self.policy, self.policy.against(definitions))
+        return known
 
     def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
         """Return the policy's decision; without an approver, `ask` becomes `deny`."""
         digest = self.tools.digests.get(call.name)
         if digest is None:
             return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
-        decision = self.enforced.decide(self.tools.definition(call.name), call, always=always, digest=digest)
+        definition = self.tools.definition(call.name)
+        decision = self._now_enforced().about(definition).decide(definition, call, always=always, digest=digest)
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision

@@ -221,6 +221,11 @@ class Policy:
         problems += [problem for part in parts for problem in part.problems if problem not in self.problems]
         return replace(self, rules=tuple(found), parts=parts, problems=(*self.problems, *problems))
 
+    def about(self, definition: ToolDefinition) -> Policy:
+        """The policy with those of its rules that are about the tool: it decides the same about calls of it, and sooner."""
+        parts = tuple(part.about(definition) for part in self.parts)
+        return replace(self, rules=tuple(self._about(definition)), parts=parts)
+
     def may_declare(self, definition: ToolDefinition) -> bool:
         """True if the model is told of the tool at all; what is always refused is not offered."""
         if not self.rules and not self.parts and self.default != "deny" and self.mode != "plan":

@@ -218,7 +218,8 @@ class Redactor:
         if self._version != known_version():
             self._renew()
         fields = [(self._field(str(key)), item) for key, item in table.items()]
-        says_secret = any(field.is_naming and isinstance(item, str) and _is_secret_flag(item) for field, item in fields)
+        naming = [item for field, item in fields if field.is_naming]
+        says_secret = any(isinstance(item, str) and _is_secret_flag(item) for item in naming) if naming else False
         cleaned: dict[str, Any] = {}
         for field, item in fields:
             if field.is_secret or (says_secret and field.is_named):
@@ -226,7 +227,7 @@ class Redactor:
             elif field.may_be_count and _holds_text(item):
                 cleaned[field.name] = _HIDDEN
             else:
-                cleaned[field.name] = self.value(item, depth=depth + 1)
+                cleaned[field.name] = item if type(item) in _PLAIN else self.value(item, depth=depth + 1)
         return cleaned
 
     def _field_of(self, key: str) -> _Field:
