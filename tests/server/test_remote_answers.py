@@ -195,6 +195,21 @@ def test_the_events_of_a_run_elsewhere_are_refused_with_the_place_where_they_are
     assert there.get("/api/v1/sessions/s/events").error == (410, "run_gone")
 
 
+def test_a_front_end_that_resumes_a_run_elsewhere_is_refused_with_the_place_where_it_is(
+    busy: tuple[Site, Site], slow: Slow
+) -> None:
+    here, there = busy
+    message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go."}]}
+    with here.stream("POST", "/api/v1/ui/chat", {"id": "one", "messages": [message]}):
+        assert slow.started.wait(60)
+        refused = there.get("/api/v1/ui/chat/one/stream")
+        assert refused.error == (409, "session_busy")
+        assert f"process {os.getpid()} on " in refused.json["message"]
+        slow.go.set()
+        here.until(lambda: not here.service.live, "the end of the run")
+    assert there.get("/api/v1/ui/chat/one/stream").status == 204
+
+
 def test_a_cancellation_that_nobody_hears_is_withdrawn_and_spares_the_next_run(
     busy: tuple[Site, Site], slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

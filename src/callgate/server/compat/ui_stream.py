@@ -43,9 +43,11 @@ from callgate.server.compat.streaming import StreamingReply
 from callgate.server.compat.ui_messages import answers_in, contents_of, is_users
 from callgate.server.errors import HttpError
 from callgate.server.openapi import Operation, table
+from callgate.server.remote_answers import elsewhere
 from callgate.server.runs import Run, RunBegan, RunEvent, RunFailed
 from callgate.server.service import Ask
 from callgate.sessions import exchanges_of, state_from_facts
+from callgate.store.listing import session_info
 from callgate.types import FunctionCall, JsonObject, ToolResult
 
 if TYPE_CHECKING:
@@ -98,9 +100,17 @@ async def chat(service: Service, request: Request) -> Response:
 
 
 async def resume(service: Service, request: Request) -> Response:
-    """Tells the run of a chat that goes on from its beginning, for a front end that was loaded anew; 204 if none does."""
+    """Tells the run of a chat that goes on from its beginning, for a front end that was loaded anew.
+
+    204 if none does, 409 if one does in another process.
+    """
     session = session_of(request.path_params["chat"])
     run = service.run_of(str(session))
+    if run is None and session is not None:
+        info = await session_info(service.store, session)
+        if info is not None and info.owner is not None:
+            await service.check_session(session)
+            raise await elsewhere(service.store, session)
     if run is None or run.is_over:
         return Response(status_code=204)
     await service.check_session(run.session)
@@ -309,7 +319,7 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/api/v1/ui/chat/{chat}/stream", resume, gives={200: {"type": "string"}, 204: {}},
-        media_type="text/event-stream", fails=(410, 500, 502, 504),
+        media_type="text/event-stream", fails=(409, 410, 500, 502, 504),
     ),
 )  # fmt: skip
 
