@@ -54,6 +54,39 @@ def test_files_elsewhere_are_not_there(python, tmp_path) -> None:
 
 
 @needs_bwrap
+def test_a_command_holds_no_folder_or_pipe_of_the_host(python, tmp_path) -> None:
+    (tmp_path / "secret").write_text("s")
+    code = "import os; print([number for number in range(3, 256) if os.path.exists(f'/dev/fd/{number}')])"
+    assert python(code) == (0, "[]")
+    tries = (
+        "for number in range(3, 256):\n    try: print(open(f'/dev/fd/{number}/../secret').read())\n    except OSError: pass"
+    )
+    assert python(tries) == (0, "")
+
+
+@needs_bwrap
+@pytest.mark.parametrize("folder", ["bin", ".local/bin", "tools"])
+def test_a_program_below_the_home_shows_nothing_else_of_it(monkeypatch, tmp_path, folder: str) -> None:
+    home, root = tmp_path / "home", tmp_path / "root"
+    for place in (home / folder, home / ".ssh", home / ".local" / "share", root):
+        place.mkdir(parents=True, exist_ok=True)
+    secrets = [home / ".ssh" / "key", home / ".local" / "share" / "keyring", home / "notes"]
+    for secret in secrets:
+        secret.write_text("s")
+    (home / folder / "show").write_text('#!/bin/sh\ncat "$@"; echo ran\n')
+    (home / folder / "show").chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{home / folder}:{os.environ['PATH']}")
+    command = CommandTool(root, allow=["show"], sandbox="bwrap", timeout_s=60)
+    try:
+        result = command.call_sync({"argv": ["show", *map(str, secrets)]})
+    finally:
+        command.close()
+    assert (result.status, result.value["stdout"]) == ("finished", "ran\n"), result
+    assert result.value["stderr"].count("No such file") == len(secrets)
+
+
+@needs_bwrap
 def test_there_is_no_network_not_even_loopback(python) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

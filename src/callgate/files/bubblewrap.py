@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 
-__all__ = ["bwrap_args", "problem"]
+__all__ = ["bwrap_args", "needed_by", "problem"]
 
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix")
 ETC = (
@@ -21,6 +21,10 @@ ETC = (
     "services", "ssl", "terminfo", "timezone", "bash.bashrc", "python3", "java", "gitconfig",
 )  # fmt: skip
 """Entries of /etc that programs read in order to run."""
+INSTALLED = ("bin", "lib", "lib64", "libexec")
+"""Folders of an installation that programs need; beside them a home has other things."""
+SHARED = (".local", ".config", ".cache")
+"""Folders of a home that belong to no installation alone."""
 TRY_S = 10.0
 
 
@@ -38,6 +42,28 @@ def problem() -> str | None:
     if tried.returncode != 0:
         return f"bubblewrap cannot make its namespaces here: {tried.stderr.decode(errors='replace').strip()[:200]}"
     return None
+
+
+def needed_by(program: str) -> tuple[str, ...]:
+    """The places that a program needs which was installed elsewhere, as in a virtual environment or below a home.
+
+    They are the folder that it was installed in. Of a home, of what is above it, and of `~/.local`, only those parts are
+    shown that hold programs and their libraries.
+    """
+    found: dict[str, None] = {}
+    home = os.path.realpath(os.path.expanduser("~"))
+    private = {home, *(os.path.join(home, name) for name in SHARED)}
+    for path in (os.path.realpath(program), program):
+        folder = os.path.dirname(os.path.dirname(path))
+        if any(folder == known or folder.startswith(f"{known}/") for known in SYSTEM_PATHS):
+            continue
+        at = os.path.realpath(folder)
+        if at in private or home.startswith(at.rstrip("/") + "/"):
+            is_installed = os.path.basename(os.path.dirname(path)) in INSTALLED
+            found |= dict.fromkeys([path, *(os.path.join(folder, name) for name in INSTALLED if is_installed)])
+        else:
+            found[folder] = None
+    return tuple(found)
 
 
 def bwrap_args(program: str, folder: str, *, readable: tuple[str, ...] = ()) -> list[str]:

@@ -233,11 +233,7 @@ class CommandTool:
         bwrap = shutil.which("bwrap", path=os.defpath + os.pathsep + self._env["PATH"])
         if bwrap is None:
             raise ToolError("bubblewrap is not installed any more, so the command is not run.")
-        home = os.path.dirname(os.path.dirname(os.path.realpath(program)))
-        is_known = any(home == path or home.startswith(f"{path}/") for path in bubblewrap.SYSTEM_PATHS)
-        # A program that was installed elsewhere (pyenv, a virtual environment) needs the folders that it was installed in.
-        more = () if is_known or home == "/" else (home, os.path.dirname(os.path.dirname(program)))
-        return bwrap, [*bubblewrap.bwrap_args(bwrap, place, readable=more), program, *argv[1:]]
+        return bwrap, [*bubblewrap.bwrap_args(bwrap, place, readable=bubblewrap.needed_by(program)), program, *argv[1:]]
 
     def _program(self, name: str) -> str:
         if "/" in name and self._allow is None:
