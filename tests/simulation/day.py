@@ -304,12 +304,13 @@ class Day:
                 is_said = True
                 if reply.finish_reason != "approval_needed" and not is_open:
                     return
-            except (Dead, SessionBusyError, SessionLostError, NewerSessionError, ModelError, _Restarted) as error:
-                self.happened[type(error).__name__] += 1
-                is_said = is_said or not isinstance(error, (SessionBusyError, NewerSessionError))
-            except CallgateError as error:
-                self.problems.append(f"{session}: {type(error).__name__}: {error}")
-                return
+            except (Dead, CallgateError, _Restarted) as error:
+                found = Dead() if "raised Dead" in str(error) else error
+                if not isinstance(found, EXPECTED):
+                    self.problems.append(f"{session}: {type(error).__name__}: {error}")
+                    return
+                self.happened[type(found).__name__] += 1
+                is_said = is_said or not isinstance(found, (SessionBusyError, NewerSessionError))
             if self.loop.time() > began_s + 4 * 3600:
                 self.problems.append(f"an exchange of {session} did not come to its end within four hours")
                 return
@@ -365,6 +366,10 @@ class Day:
 
 class _Restarted(Exception):  # noqa: N818 - not an error of callgate
     """The service is restarted."""
+
+
+EXPECTED = (Dead, SessionBusyError, SessionLostError, NewerSessionError, ModelError, _Restarted)
+"""Ends of a run after which it is tried again elsewhere."""
 
 
 def run_day(seed: int, loop: Any, path: Path, *, hours: float = 24.0, clock: str = "local") -> Day:

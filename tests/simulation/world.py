@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callgate import Gate, Limits, Policy, Reply, tool
-from callgate.errors import ConnectionLostError, ModelError, ServerUnavailableError, SessionLostError, ToolError
+from callgate.errors import ConnectionLostError, ModelError, ServerUnavailableError, SessionLostError, StoreError, ToolError
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.facts import Fact
@@ -253,8 +253,8 @@ def _process(world: World) -> Reply | Exception | None:
         return loop.run_until_complete(_one_run(world, gate, store))
     except Dead:
         return None
-    except (ModelError, SessionLostError) as error:
-        return error
+    except (ModelError, SessionLostError, StoreError) as error:
+        return None if "raised Dead" in str(error) else error
     finally:
         store.dead = True
         world.clock, world.loop = loop.now, None
