@@ -174,7 +174,7 @@ class SecurityMiddleware:
             head = self._known_head(scope["method"], scope["path"], scheme, target_bytes, headers)
             answer.origin = head.origin
             if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
-                await _preflight(head, head.origin, answer.send)
+                await _preflight(head, answer.send)
                 return
             await self._identify(head, scope)
             if not head.has_fit_body:
@@ -453,8 +453,9 @@ class _Answer:
             names = {name for name, _ in own}
             headers = [*own, *(pair for pair in SAFE_HEADERS if pair[0] not in names)]
         if self.origin is not None:
-            headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
-            headers.append((b"access-control-expose-headers", EXPOSED))
+            cors = {b"access-control-allow-origin": self.origin.encode("latin-1"), b"vary": b"Origin"}
+            cors[b"access-control-expose-headers"] = EXPOSED
+            headers += [pair for pair in cors.items() if pair[0] not in dict(headers)]  # Twice, browsers take none of them.
         return headers
 
 
@@ -468,8 +469,8 @@ def _allowed(head: Head) -> str:
     return ", ".join([name for name in asked if _NAME.fullmatch(name)][:ALLOWED_MAX]) or ALLOWED
 
 
-async def _preflight(head: Head, origin: str, send: Send) -> None:
-    headers = {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Headers": _allowed(head), **PREFLIGHT}
+async def _preflight(head: Head, send: Send) -> None:
+    headers = {"Access-Control-Allow-Headers": _allowed(head), **PREFLIGHT}
     headers["Vary"] = "Origin, Access-Control-Request-Headers"
     pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 204, "headers": pairs})

@@ -93,11 +93,19 @@ export class ApprovalForm {
     return this.isSeen;
   }
 
+  /** Shows the next screen of the arguments: each press one, so that none of them passes unseen. */
+  turnPage() {
+    const frame = this.node.closest(".scroll");
+    const start = this.node.querySelector("details.exact");
+    if (start.getBoundingClientRect().top > innerHeight || this.end.getBoundingClientRect().bottom < 0) start.scrollIntoView({ block: "start" });
+    else frame?.scrollBy({ top: frame.clientHeight * 0.8, behavior: "instant" });
+  }
+
   async give(body) {
     if (performance.now() - this.since < GUARD_MS) return;
     if (body.answer !== "no" && !this.areArgumentsInView()) {
       this.status.textContent = "Read the exact arguments to their end first: open them, show all of them, and scroll down.";
-      this.end.scrollIntoView({ block: "end" });
+      this.turnPage();
       return;
     }
     if (body.answer !== "no" && !this.confirmation.hidden) {
