@@ -70,7 +70,9 @@ def test_a_file_that_is_asked_about_is_searched_where_it_was_named_and_approved(
     "path",
     [
         ".callgate.toml", "mcp.json", ".mcp.json", "policy.toml", ".vscode/tasks.json", ".github/workflows/ci.yml",
-        ".husky/pre-commit", ".bashrc", ".gitconfig", "Makefile", "sub/conftest.py", ".gemini/settings.json",
+        ".woodpecker.yml", ".gitea/workflows/a.yml", ".hg/hgrc", ".gdbinit", ".Rprofile", "configure", "composer.json",
+        "mix.exs", "bitbucket-pipelines.yml", ".husky/pre-commit", ".bashrc", ".gitconfig", "Makefile", "sub/conftest.py",
+        ".gemini/settings.json",
         ".claude/settings.json", ".cursor/mcp.json", "package.json", "pyproject.toml", "MAKEFILE",
     ],
 )  # fmt: skip

@@ -54,8 +54,11 @@ RUNS_CODE: tuple[str, ...] = (
     "**/.config/nvim", ".emacs", ".emacs.d", ".dir-locals.el", ".editorconfig",
     # Hooks and pipelines.
     "**/.github/workflows", "**/.github/actions", ".gitlab-ci.yml", ".circleci", ".travis.yml", "Jenkinsfile",
-    "azure-pipelines.yml", ".buildkite", ".drone.yml", ".husky", ".githooks", ".pre-commit-config.yaml",
+    "azure-pipelines.yml", ".buildkite", ".drone.y*ml", ".woodpecker*", "**/.gitea/workflows", "**/.forgejo/workflows",
+    "bitbucket-pipelines.yml", "appveyor.yml", ".appveyor.yml", "cloudbuild.y*ml", "buildspec.y*ml", ".cirrus.y*ml",
+    ".husky", ".githooks", ".pre-commit-config.yaml",
     ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc",
+    "hgrc",
     "**/.config/git",
     # Shells and the start of a session.
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile",
@@ -67,6 +70,10 @@ RUNS_CODE: tuple[str, ...] = (
     "build.rs", "**/.cargo/config*", "build.gradle*", "settings.gradle*", "pom.xml", "package.json", ".yarnrc",
     ".pnpmfile.cjs", "binding.gyp", "setup.py", "setup.cfg", "pyproject.toml", "tox.ini", "noxfile.py", "conftest.py",
     "pytest.ini", "sitecustomize.py", "usercustomize.py", "*.pth", ".pythonrc", ".pythonstartup", "Dockerfile*",
+    ".pdbrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".psqlrc", ".sqliterc", ".Rprofile", "Containerfile*",
+    "configure", "configure.ac", "meson.build", "BUILD", "BUILD.bazel", "WORKSPACE", "WORKSPACE.bazel", "MODULE.bazel",
+    "composer.json", "deno.json*", "mix.exs", "rebar.config", "dune", "stack.yaml", "build.sbt", "build.zig",
+    "webpack.config.*", "vite.config.*", "jest.config.*", "eslint.config.*", ".eslintrc*", "babel.config.*",
     "docker-compose*.y*ml", "compose*.y*ml", "Vagrantfile", "Gemfile", "Podfile", "Package.swift",
 )  # fmt: skip
 """Patterns of files that make programs run code: writing one is asked about whatever the rules and the mode say."""
