@@ -127,7 +127,7 @@ def _execute(job: dict[str, Any], write_end: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if job.get("sandbox"):
             _enter_sandbox(job["sandbox"])
-        # Whoever holds a folder of the host can leave a sandbox through it.
+        # A command that holds a folder of the host can leave its sandbox through it.
         os.closerange(3, write_end)
         os.closerange(write_end + 1, os.sysconf("SC_OPEN_MAX"))
         # What was ignored here, as by nohup, would be ignored there too, and a signal would look like an exit of 0.
