@@ -112,8 +112,8 @@ class ResultCache:
         tools say what they touch.
         """
         if not definition.read_only:
-            self._changes.update(self._touched_by(definition) or (_EVERYTHING,))
-            self._changes[_ANYTHING] += 1
+            for name in (_ANYTHING, *(self._touched_by(definition) or (_EVERYTHING,))):
+                self._changes[name] += 1
 
     def _touched_by(self, definition: ToolDefinition) -> tuple[str, ...]:
         said = [name for subject, names in self._touches if subject.fits(definition, wide=False) for name in names]

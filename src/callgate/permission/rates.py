@@ -188,6 +188,8 @@ class Limiter:
 
     def _arm(self) -> None:
         """Each loop that has somebody waiting looks again when something may have changed."""
+        if not self._line.waiting:
+            return
         with self._lock:
             wait_s = self._line.wait_s(self._clock())
             mine = asyncio.get_running_loop()
