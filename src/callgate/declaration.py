@@ -13,7 +13,7 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -58,10 +58,15 @@ class Declaration:
     tool_config: JsonObject | None
     names: Mapping[str, str]
     """Declared name -> the tool's own name."""
-    losses: list[Loss] = field(default_factory=list[Loss])
-    """Parts of the tools' schemas that the declarations lack; see `Loss.instead` for their replacement."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Tools that could not be declared and were left out: own name -> why."""
+    compiled: Sequence[Compiled] = field(default=(), repr=False, compare=False)
+    """The compiled schemas of the declared tools, in their order."""
+
+    @property
+    def losses(self) -> list[Loss]:
+        """Parts of the tools' schemas that the declarations lack; see `Loss.instead` for their replacement."""
+        return [loss for each in self.compiled for loss in each.losses]
 
     @property
     def warnings(self) -> list[str]:
@@ -100,7 +105,7 @@ def declare(
         )
     names = declared_names(definitions)
     declarations: list[JsonObject] = []
-    losses: list[Loss] = []
+    compiled_all: list[Compiled] = []
     quarantined: dict[str, str] = {}
     for name, definition in zip(list(names), definitions, strict=True):
         try:
@@ -112,7 +117,7 @@ def declare(
             del names[name]
             continue
         declarations.append(_declaration(name, definition, schema_field, compiled))
-        losses += compiled.losses
+        compiled_all.append(compiled)
     if isinstance(cast("Any", tool_choice), str) and tool_choice in quarantined:
         raise UsageError(f"tool_choice={tool_choice!r} cannot be declared: {quarantined[tool_choice]}")
     # Some combinations are refused in several Tool objects, but not in a single one.
@@ -124,8 +129,8 @@ def declare(
         tools=[tool] if tool else [],
         tool_config=tool_config(tool_choice, names),
         names=names,
-        losses=losses,
         quarantined=quarantined,
+        compiled=compiled_all,
     )
 
 

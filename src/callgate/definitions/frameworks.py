@@ -38,7 +38,8 @@ _MARKS: Mapping[Framework, str] = {
 
 def framework_of(value: object) -> Framework | None:
     """Return the framework of a tool object, if callgate supports it."""
-    return next((name for name in _named_like(type(value)) if hasattr(value, _MARKS[name])), None)
+    names = _named_like(type(value))
+    return next((name for name in names if hasattr(value, _MARKS[name])), None) if names else None
 
 
 @lru_cache(maxsize=256)

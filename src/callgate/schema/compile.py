@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Literal, TypeAlias, cast
 
@@ -19,7 +19,7 @@ from callgate.schema.fast_path import direct_json, direct_message
 from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLargeError
 from callgate.schema.names import renamed
 from callgate.schema.refs import Source
-from callgate.schema.shape import Losses, Shape
+from callgate.schema.shape import Losses, Lost, Shape
 from callgate.schema.soundness import sound_objects
 from callgate.schema.validator import require_bounded, usable_validator
 from callgate.schema.wire_json import JsonWriter
@@ -59,13 +59,22 @@ class Compiled:
 
     schema: JsonObject | None
     """None: the schema is empty, and the field is omitted."""
-    losses: list[Loss] = field(default_factory=list[Loss])
+    lost: tuple[Lost, ...] = ()
     encode: Codec = _same
     """Arguments as the tool takes them -> as they would be sent by a model."""
     decode: Codec = _same
     """Arguments as a model sent them -> as the tool takes them."""
     note: str = ""
     """Text about the arguments for the tool's description, because the schema itself is not sent."""
+    tool: str | None = None
+
+    @property
+    def losses(self) -> list[Loss]:
+        """Parts of the schema that its declared form lacks."""
+        return [
+            Loss(pointer=pointer, keyword=keyword, reason=reason, instead=instead, tool=self.tool)
+            for pointer, keyword, reason, instead in self.lost
+        ]
 
 
 def compile_schema(
@@ -91,7 +100,7 @@ def compile_schema(
         found = _directly(judged.source.root.schema, judged, field, surface)
     if found is None:
         found = _planned(judged, field, surface)
-    return replace(found, losses=[*found.losses, *judged.unchecked]) if judged.unchecked else found
+    return replace(found, lost=(*found.lost, *judged.unchecked)) if judged.unchecked else found
 
 
 class _Judged:
@@ -103,7 +112,7 @@ class _Judged:
         self.tool = tool
         self.objects = 0
         """The number of JSON objects in it, once `source` was asked for."""
-        self.unchecked: list[Loss] = []
+        self.unchecked: list[Lost] = []
 
     @property
     def source(self) -> Source:
@@ -121,10 +130,7 @@ class _Judged:
         if own is None:
             validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, self.tool)
             self.objects = validator.objects
-            self.unchecked = [
-                Loss(pointer=one.pointer, keyword=one.keyword, reason=_UNREAD, instead="not checked", tool=self.tool)
-                for one in validator.unchecked
-            ]
+            self.unchecked = [(one.pointer, one.keyword, _UNREAD, "not checked") for one in validator.unchecked]
             schema = validator.source if isinstance(schema, Mapping) else schema
         else:
             self.objects = own
@@ -152,7 +158,7 @@ def _planned(judged: _Judged, field: SchemaField, surface: Surface) -> Compiled:
     """Compile a usable schema by the first plan that makes it small enough."""
     source, own, tool = judged.source, judged.objects, judged.tool
     for plan in _PLANS if own <= 2 * NODES_MAX else ():
-        losses = Losses(tool)
+        losses = Losses()
         # A schema that is large by itself may grow in proportion.
         if 2 * own > plan.nodes_max:
             plan = replace(plan, nodes_max=min(2 * own, NODES_MAX))
@@ -190,7 +196,7 @@ def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surf
     if isinstance(found, str):
         raise ToolNotDeclarableError(f"{_named(definition.name)}{found}")
     if tool != definition.name:  # one schema may serve several tools
-        return replace(found, losses=[replace(loss, tool=definition.name) for loss in found.losses])
+        return replace(found, tool=definition.name)
     return found
 
 
@@ -204,7 +210,7 @@ def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) 
 
 def _directly(schema: Any, judged: _Judged, field: SchemaField, surface: Surface) -> Compiled | None:
     """Compile a plain schema; None for others."""
-    losses = Losses(judged.tool)
+    losses = Losses()
 
     def lowered() -> Lowering | None:
         source = judged.source
@@ -214,43 +220,43 @@ def _directly(schema: Any, judged: _Judged, field: SchemaField, surface: Surface
 
     if field == "parametersJsonSchema":
         node = direct_json(schema, losses, lowered)
-        return _compiled_json(node, losses) if node is not None else None
+        return _compiled_json(node, losses, judged.tool) if node is not None else None
     writer = MessageWriter(losses, surface)
     node = direct_message(schema, losses, lowered, writer)
-    return _compiled_message(node, writer, losses) if node is not None else None
+    return _compiled_message(node, writer, losses, judged.tool) if node is not None else None
 
 
 def _json(source: Source, losses: Losses, plan: Plan, tool: str | None) -> Compiled:
     lowering = Lowering(source, losses, plan=plan, keeps_refs=True)
     root = lowering.root()
     if unrolled := needing_unrolling(lowering.shapes):
-        losses = Losses(tool)
+        losses = Losses()
         lowering = Lowering(source, losses, plan=plan, keeps_refs=True, unrolled=unrolled)
         root = lowering.root()
     _require_object(root, tool)
-    return _compiled_json(JsonWriter(lowering.shapes, losses).document(root), losses)
+    return _compiled_json(JsonWriter(lowering.shapes, losses).document(root), losses, tool)
 
 
-def _compiled_json(node: JsonObject, losses: Losses) -> Compiled:
-    return Compiled(None if _says_nothing(node) else node, losses.all())
+def _compiled_json(node: JsonObject, losses: Losses, tool: str | None) -> Compiled:
+    return Compiled(None if _says_nothing(node) else node, losses.all(), tool=tool)
 
 
 def _message(source: Source, losses: Losses, plan: Plan, surface: Surface, tool: str | None) -> Compiled:
     root = Lowering(source, losses, plan=plan, keeps_refs=False).root()
     _require_object(root, tool)
     writer = MessageWriter(losses, surface)
-    return _compiled_message(writer.document(root), writer, losses)
+    return _compiled_message(writer.document(root), writer, losses, tool)
 
 
-def _compiled_message(node: JsonObject, writer: MessageWriter, losses: Losses) -> Compiled:
+def _compiled_message(node: JsonObject, writer: MessageWriter, losses: Losses, tool: str | None) -> Compiled:
     if not node.get("properties"):
         # The server refuses an object without properties here, so its description goes to the tool.
-        return Compiled(None, losses.all(), note=str(node.get("description", "")))
+        return Compiled(None, losses.all(), note=str(node.get("description", "")), tool=tool)
     if not writer.aliases:
-        return Compiled(node, losses.all())
+        return Compiled(node, losses.all(), tool=tool)
     aliases = dict(writer.aliases)
     names = {name: alias for alias, name in aliases.items()}
-    return Compiled(node, losses.all(), lambda args: renamed(args, names), lambda args: renamed(args, aliases))
+    return Compiled(node, losses.all(), lambda args: renamed(args, names), lambda args: renamed(args, aliases), tool=tool)
 
 
 def _require_object(root: Shape, tool: str | None) -> None:
@@ -262,7 +268,7 @@ def _require_object(root: Shape, tool: str | None) -> None:
 
 def _says_nothing(node: JsonObject) -> bool:
     """True if a schema only says that there are no arguments."""
-    return node in ({"type": "object"}, {"type": "object", "additionalProperties": False})
+    return len(node) <= 2 and node in ({"type": "object"}, {"type": "object", "additionalProperties": False})
 
 
 def _named(tool: str | None) -> str:

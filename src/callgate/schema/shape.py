@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from callgate.types import Loss
-
 __all__ = [
     "ALL_TYPES",
     "TYPES_OF",
     "Key",
     "Limit",
     "Losses",
+    "Lost",
     "Shape",
     "default_fits",
     "never",
@@ -47,6 +46,10 @@ TYPES_OF: dict[str, frozenset[str]] = {
     for keyword in keywords.split()
 }
 """The types that a keyword applies to; values of other types are unrestricted."""
+
+
+Lost: TypeAlias = tuple[str, str, str, str]
+"""The place, keyword, reason and replacement of a `Loss`: there are many, and few are read."""
 
 
 class Limit(NamedTuple):
@@ -115,17 +118,16 @@ class Shape:
 class Losses:
     """Losses, without duplicates."""
 
-    tool: str | None = None
-    _found: dict[tuple[str, str, str], Loss] = field(default_factory=dict[tuple[str, str, str], Loss])
+    _found: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
 
     def add(self, pointer: str, keyword: str, reason: str, instead: str) -> None:
         """Add a loss; the first one of its kind in a place counts."""
-        loss = Loss(pointer=pointer, keyword=keyword, reason=reason, instead=instead, tool=self.tool)
-        self._found.setdefault((pointer, keyword, instead), loss)
+        self._found.setdefault((pointer, keyword, instead), reason)
 
-    def all(self) -> list[Loss]:
+    def all(self) -> tuple[Lost, ...]:
         """Every loss, by its place."""
-        return [self._found[key] for key in sorted(self._found)]
+        return tuple([(pointer, keyword, self._found[pointer, keyword, instead], instead)
+                      for pointer, keyword, instead in sorted(self._found)])  # fmt: skip
 
 
 def never(pointer: str) -> Shape:
