@@ -44,6 +44,15 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
+@pytest.fixture(autouse=True)
+def no_threads_of_others() -> None:
+    """Gates that nobody closed end their threads when they are collected, and not at once."""
+    gc.collect()
+    for thread in loop_threads():
+        thread.join(WAIT_S)
+    assert loop_threads() == []
+
+
 @pytest.fixture
 def portal() -> Iterator[BlockingPortal]:
     portal = BlockingPortal()

@@ -121,7 +121,7 @@ class BlockingPortal:
         """Cancel the tasks that are left, and end the loop and its thread."""
         with PROCESS_LOCK:
             thread = self._take_thread()
-        if thread is not None and thread.is_usable:
+        if thread is not None and thread.is_running:
             thread.stop()
             if thread is not threading.current_thread():
                 thread.join(2 * WIND_DOWN_S)
@@ -178,9 +178,14 @@ class _LoopThread(threading.Thread):
         self._is_over = False
 
     @property
-    def is_usable(self) -> bool:
+    def is_running(self) -> bool:
         """True if the thread runs, and is of this process: the loop of a parent is never touched."""
         return self._process == os.getpid() and self.is_alive()
+
+    @property
+    def is_usable(self) -> bool:
+        """True if it runs and has a loop; one that has failed is closed before its callers hear of it."""
+        return self.is_running and not self._loop.is_closed()
 
     def submit(self, job: _Job[Any], context: contextvars.Context) -> None:
         """Submit a job, which gets an outcome whatever happens to the loop."""
