@@ -44,6 +44,8 @@ CLIENTS = 9
 PATIENCE_S = 60
 FINE = (200, 404)
 """Answers of a service that works: a session that is deleted is not there."""
+BUSY = 409
+"""The answer about a session whose own transaction is what does not end."""
 STOP_S, FROZEN_STOP_S = 2.0, 5.0
 """How long runs may go on after SIGTERM, and how long a service may take then whose database does not answer."""
 TOOLS = '''
@@ -255,7 +257,7 @@ class Stage:
             down = [one.ended_s for one in health if one.status == 503]
             self.note("until /health says so", min(down, default=end_s + PATIENCE_S) - before_s)
         else:
-            self.note("requests refused", sum(one.status not in FINE for one in during), refused_max)
+            self.note("requests refused", sum(one.status not in (*FINE, BUSY) for one in during), refused_max)
         refused = [one.ended_s for one in begun if one.ended_s >= end_s and one.status not in FINE]
         self.note("last refusal after its end", max(refused, default=end_s) - end_s)
 

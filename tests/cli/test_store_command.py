@@ -76,7 +76,7 @@ def test_a_backup_of_a_store_in_use_holds_everything_that_was_committed(tmp_path
     assert shell("store", "backup", tmp_path / "other.db", "--store", tmp_path / "none.db")[0] == 1
 
 
-def filled(place: Path, count: int) -> None:
+def filled(place: Path | str, count: int) -> None:
     async def story() -> None:
         store = open_store(place)
         for number in range(count):
@@ -170,6 +170,43 @@ def test_the_sql_of_a_dry_run_makes_the_tables_and_a_dry_run_none(tmp_path: Path
     code, out = shell("store", "migrate", "--dry-run", "--store", postgres_url)
     assert (code, "another version of callgate (schema 7" in out) == (1, True)
     assert shell("store", "migrate", "--check", "--dry-run", "--store", postgres_url)[0] == 2
+
+
+def test_one_role_makes_the_tables_another_one_uses_them_and_a_third_one_reads_them(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    import psycopg
+
+    owner, app, reader = (f"{name}_{os.urandom(4).hex()}" for name in ("owner", "app", "reader"))
+
+    def url(role: str) -> str:
+        return postgres_url.replace("callgate@", f"{role}@")
+
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        for role in (owner, app, reader):
+            admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        admin.execute(f"ALTER DATABASE {admin.info.dbname} OWNER TO {owner}".encode())
+        admin.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    code, out = shell("store", "migrate", "--store", url(app))
+    assert (code, "lets this role do too little" in out) == (1, True), out
+    assert shell("store", "migrate", "--store", url(owner))[0] == 0
+    with psycopg.connect(url(owner), autocommit=True) as admin:
+        for rights, role in (("SELECT, INSERT, UPDATE, DELETE", app), ("SELECT", reader)):
+            admin.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {role}".encode())
+            admin.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rights} ON TABLES TO {role}".encode())
+        admin.execute("DROP TABLE callgate_usage")  # As one that a later version adds.
+    assert shell("store", "migrate", "--check", "--store", url(app))[0] == 1
+    assert "created: callgate_usage" in shell("store", "migrate", "--store", url(owner))[1]
+    assert shell("store", "migrate", "--check", "--store", url(app))[0] == 0
+    filled(url(app), 2)
+    assert shell("sessions", "list", "--store", url(reader))[0] == 0
+    assert shell("store", "backup", tmp_path / "b.db", "--store", url(reader))[0] == 0
+    assert listed(tmp_path / "b.db") == ["s0", "s1"]
+    code, out = shell("sessions", "delete", "s0", "--yes", "--store", url(reader))
+    assert (code, "permission denied for table callgate_sessions" in out) == (1, True), out
+    assert shell("sessions", "delete", "s0", "--yes", "--store", url(app))[0] == 0
+    assert shell("store", "copy", tmp_path / "b.db", url(app))[0] == 0
+    assert listed(url(reader)) == ["s0", "s1"]
 
 
 # Backups that fail -------------------------------------------------------------------------------------------------------
