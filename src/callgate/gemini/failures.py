@@ -20,7 +20,6 @@ from callgate.errors import (
     ServerUnavailableError,
     ToolsUnsupportedError,
 )
-from callgate.gemini.unknown_fields import unknown_names
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent, clean, refusal, seconds_of, wait_of_headers
@@ -89,8 +88,14 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         sentence = f"{sent.model!r} has no function calling of its own ({named}): {message} Use mode='prompted'."
         return refusal(ToolsUnsupportedError(sentence, status=word))
     violations = [violation for item in details for violation in objects_in(item.get("fieldViolations"))]
-    unknown = unknown_names(str(error.get("message") or ""), violations) if code == 400 else ()
+    unknown = _unknown_names(str(error.get("message") or ""), violations) if code == 400 else ()
     return refusal(_invalid(code, named, word, message, violations, sent, unknown))
+
+
+def _unknown_names(message: str, violations: list[JsonObject]) -> tuple[tuple[str, str], ...]:
+    from callgate.gemini.unknown_fields import unknown_names  # Few answers need it.
+
+    return unknown_names(message, violations)
 
 
 def _code(status: int | None, code: Any, word: str) -> int:

@@ -7,8 +7,8 @@ configuration, system instruction) is encoded once and kept. This file sends not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from callgate import strict_json
 from callgate.content.build import text_part
@@ -16,10 +16,12 @@ from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
 from callgate.gemini.thinking_config import generation_of, thinking_fields
-from callgate.gemini.unknown_fields import UnknownFields, unknown_fields_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.gemini.unknown_fields import UnknownFields
 
 __all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "counting", "generation_of"]
 
@@ -57,8 +59,7 @@ class BodyBuilder:
     """A builder of the bodies of one model's requests."""
 
     def __init__(self, model: str, surface: SurfaceKind, endpoint: str | None = None) -> None:
-        self.unknown = UnknownFields() if endpoint is None else unknown_fields_of(endpoint)
-        """The fields of contents that the server does not know."""
+        self._endpoint: Hashable = endpoint or self
         self._model = model
         self._surface: SurfaceKind = surface
         self._vouch = (generation_of(model) or (3,)) >= (3,)
@@ -76,7 +77,22 @@ class BodyBuilder:
         return self._contents(request), self._around(request, None)
 
     def _contents(self, request: ModelRequest) -> list[bytes]:
-        return self.unknown.without(request.conversation.encoded_for(self.origin, vouch=self._vouch))
+        contents = request.conversation.encoded_for(self.origin, vouch=self._vouch)
+        unknown = _UNKNOWN.get(self._endpoint)
+        return [*contents] if unknown is None else unknown.without(contents)
+
+    def learn_unknown(self, names: Sequence[tuple[str, str]], body: bytes) -> tuple[str, ...]:
+        """Leave the fields out that an error calls unknown, here and wherever else requests go to this endpoint.
+
+        Returns those that the refused body has, to be shown; none if the request would be refused again without them.
+        """
+        if not names:
+            return ()
+        from callgate.gemini.unknown_fields import UnknownFields  # Few conversations need it.
+
+        if len(_UNKNOWN) >= ENDPOINTS_MAX and self._endpoint not in _UNKNOWN:
+            del _UNKNOWN[next(iter(_UNKNOWN))]
+        return _UNKNOWN.setdefault(self._endpoint, UnknownFields()).learn(names, body)
 
     def _told(self, request: ModelRequest) -> ModelRequest:
         is_told = request.output is not None and not self._holds_to_schema(request)
@@ -194,6 +210,9 @@ def _encoded_tools(tools: list[JsonObject]) -> bytes:
     return known[1]
 
 
+ENDPOINTS_MAX = 1_000
+_UNKNOWN: dict[Hashable, UnknownFields] = {}
+"""The fields of contents that an endpoint does not know, as far as this process has learned it."""
 ENCODED_MAX = 64
 _ENCODED: dict[int, tuple[list[JsonObject], bytes]] = {}
 """By the identity of the list, which is kept so that no other can have it."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import text_part
 from callgate.types import JsonObject
 
-__all__ = ["UnknownFields", "unknown_fields_of", "unknown_names"]
+__all__ = ["UnknownFields", "unknown_names"]
 
 Field: TypeAlias = tuple[str, str]
 """A message of `_MESSAGES`, and the name of a field in it."""
@@ -132,9 +131,3 @@ def _without(message: str, value: Any, fields: frozenset[Field]) -> Any:
         return kept
     # A signature needs something that it stands on.
     return {"text": "", **kept} if kept.get("thoughtSignature") else {}
-
-
-@lru_cache(maxsize=1_000)
-def unknown_fields_of(endpoint: str) -> UnknownFields:
-    """Return the fields that an endpoint does not know, as far as this process has learned it."""
-    return UnknownFields()

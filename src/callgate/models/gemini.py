@@ -151,7 +151,7 @@ class GeminiModel:
         try:
             return await self._client.count_tokens(self._name, counting(body, self._name, kind))
         except InvalidRequestError as error:
-            if not self._bodies.unknown.learn(error.unknown_fields, body) or (again := self._bodies.body(request)) == body:
+            if not self._bodies.learn_unknown(error.unknown_fields, body) or (again := self._bodies.body(request)) == body:
                 raise
         return await self._client.count_tokens(self._name, counting(again, self._name, kind))
 
@@ -248,7 +248,7 @@ class _Answer:
         """Prepare a request without the fields that the server does not know; None if there is nothing to leave out."""
         if not isinstance(error, InvalidRequestError) or self._is_shown or self._hops >= ADAPTED_MAX:
             return None
-        left_out = self._bodies.unknown.learn(error.unknown_fields, self._body)
+        left_out = self._bodies.learn_unknown(error.unknown_fields, self._body)
         if not left_out or self._next_body() == self._body:
             return None
         self._items = None

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from callgate.errors import LimitExceededError, ModelError, ProtocolError, RequestTimeoutError
 from callgate.types import JsonObject, Limits
-from callgate.wire.content_codec import unknown_encodings
 from callgate.wire.credentials import redact, secrets_of
 from callgate.wire.dialect import Dialect, HttpRequest, Response
 from callgate.wire.failures import Failure, HttpError, failure_of_exception, proxy_login
@@ -418,6 +417,8 @@ def _too_late(message: str) -> _FailedError:
 
 def _refuse_encoding(encoding: str) -> None:
     """Refuse encodings that were not requested: support for them would depend on installed packages."""
+    from callgate.wire.content_codec import unknown_encodings
+
     if strange := unknown_encodings(encoding):
         raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
 

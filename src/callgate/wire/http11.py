@@ -12,12 +12,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from callgate.wire.connection import Connection, Head, Header, Origin, request_lines
-from callgate.wire.content_codec import DecodedBody
 from callgate.wire.failures import LocalProtocolError, ReadError, RemoteProtocolError, StaleConnectionError
 from callgate.wire.network import connect
+
+if TYPE_CHECKING:
+    from callgate.wire.content_codec import DecodedBody
 
 __all__ = ["STALE_S", "Address", "Connections", "DirectAnswer"]
 
@@ -142,6 +145,8 @@ class DirectAnswer:
         if not self.encoding and self._connection is not None:
             return self._connection.piece(self.idle_s)
         if self._decoded is None:
+            from callgate.wire.content_codec import DecodedBody  # Few answers need it.
+
             self._decoded = DecodedBody(self.encoding, self.raw_piece)
         return self._decoded.piece()
 
