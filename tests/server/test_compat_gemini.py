@@ -316,7 +316,7 @@ def test_what_was_passed_on_is_counted_and_limited(serve: Callable[..., Site]) -
     assert 'callgate_tokens_total{kind="input"} 7' in counted
     assert site.post("/v1/models/callgate:generateContent", body).status == 429
     assert site.get("/health").json["status"] == "degraded"
-    site.service.passing = 1
+    site.service.places.taken = 1
     refused = site.post("/v1/models/callgate:generateContent", body)
     assert (refused.status, refused.json["error"]["status"], refused.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
 

@@ -153,6 +153,16 @@ class Collector:
                 left -= len(text)
         return "".join(pieces)
 
+    @property
+    def usage(self) -> Usage:
+        """The tokens that were reported so far."""
+        return self._usage
+
+    @property
+    def model(self) -> str | None:
+        """The version of the model that answers, as far as it was reported."""
+        return self._model
+
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Add one response chunk and return its events.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from callgate.content.collect import ModelResponse
     from callgate.declaration import Declaration
     from callgate.mcp.host import Elicit
-    from callgate.models import Mode, Model
+    from callgate.models import AnsweredBy, Mode, Model
     from callgate.models.choice import Api, ModelLike
     from callgate.permission import Approve, AuditLog, Policy, RateLimits, Remaining
     from callgate.permission.guard import Guard
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
         SessionRule,
         ToolChoice,
         ToolDefinition,
+        Usage,
     )
 
-__all__ = ["Gate", "guard_of"]
+__all__ = ["Gate", "context_tokens", "cost_of", "guard_of"]
 
 
 class Gate(RunMethods):
@@ -366,3 +367,15 @@ class Gate(RunMethods):
 def guard_of(gate: Gate) -> Guard:
     """The guard before a gate's tools, for the other doors to the same tools."""
     return gate._config.guard  # pyright: ignore[reportPrivateUsage]
+
+
+def cost_of(gate: Gate, usage: Usage, who: AnsweredBy | None = None, version: str | None = None) -> float | None:
+    """Return the cost of an answer by a gate's prices, if the model's price is known."""
+    config = gate._config  # pyright: ignore[reportPrivateUsage]
+    return config.cost_of(usage, who or config.who, version)
+
+
+def context_tokens(gate: Gate, session: str) -> int:
+    """Return about how many tokens the history of a session has whose run is active here; 0 if none is."""
+    known = gate._resources.sessions.get(session)  # pyright: ignore[reportPrivateUsage]
+    return 0 if known is None or known.run is None else known.machine.context_tokens

@@ -23,6 +23,8 @@ from callgate.events import Event, RunEnded
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.server.identity import Principal
+from callgate.server.places import Place
+from callgate.server.run_meter import RunMeter
 from callgate.store import Lease
 from callgate.types import Content, FunctionCall, Reply
 
@@ -129,6 +131,10 @@ class Run:
     provider = model = ""
     principal: Principal | None = None
     """The client that asked for it."""
+    place: Place | None = None
+    """Its place among the runs of the service."""
+    meter: RunMeter | None = None
+    """Counts what it uses, if its client has a quota of that."""
     ended_s: float | None = None
     reply: Reply | None = None
     error: BaseException | None = None

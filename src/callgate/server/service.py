@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
 from callgate.permission import Answered, Approval
-from callgate.run.gate import Gate
+from callgate.run.gate import Gate, context_tokens, cost_of
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
@@ -32,10 +32,12 @@ from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal, allows_model, check_right
 from callgate.server.options import ServiceOptions
+from callgate.server.places import Place, Places
 from callgate.server.providers import Providers
 from callgate.server.quotas import check_usage, period, used_by
 from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.retention import Sweeper
+from callgate.server.run_meter import RunMeter
 from callgate.server.runs import CURRENT, PendingApproval, Run
 from callgate.server.waiting_sessions import WaitingSessions
 from callgate.sessions import SessionState, State, Undo, state_from_facts
@@ -145,8 +147,8 @@ class Service:
         """The error of the model's last request; None if that succeeded."""
         self.probe: tuple[float, asyncio.Future[JsonObject]] | None = None
         """When the health was last computed for clients without the token, and what it was."""
-        self.passing = 0
-        """Requests that are passed on to a model just now; they count as runs."""
+        self.places = Places(self.options.runs)
+        """Places of runs, and of requests that are passed on to a model."""
         self.runs: dict[str, Run] = {}
         """Runs that go on, and those that ended last."""
         self._over: deque[Run] = deque()
@@ -167,8 +169,6 @@ class Service:
             forget=self.forget,
         )
         self.waiting_sessions = WaitingSessions(self.store)
-        self.passing_of: Counter[str] = Counter()
-        """Principal -> its requests that are passed on to a model just now."""
         self._noting: set[asyncio.Future[None]] = set()
         """Writes of usage that are on their way to the store."""
         self._warming: list[asyncio.Task[None]] = []
@@ -280,7 +280,7 @@ class Service:
         if principal is None or principal is EVERYTHING:
             return None
         check_right(principal, "approve" if answers else "chat")
-        await self._check_quota(principal)
+        await check_usage(self.principals, principal)
         await self.claim_session(session)
         return principal
 
@@ -296,22 +296,21 @@ class Service:
             if owner != principal.owner and not principal.sees_all:
                 raise _not_yours(session)
 
-    async def admit_passing(self) -> None:
-        """See whether the client may have something more passed on to a model.
+    async def admit_passing(self) -> Place:
+        """Take a place for something that is passed on to a model.
 
         Raises:
-            HttpError: it has used up its quota.
+            HttpError: the service stops, there is none, or the client has used up its quota.
         """
-        principal = CURRENT_PRINCIPAL.get()
-        if principal is not None and principal is not EVERYTHING:
-            await self._check_quota(principal)
-
-    async def _check_quota(self, principal: Principal) -> None:
-        limit = principal.quota.runs
-        if limit is not None and self.runs_of(principal) >= limit:
-            message = f"{principal.name!r} has {limit} runs already, which is as many as it may have at a time"
-            raise HttpError(429, "too_many_runs", message, headers={"Retry-After": "1"})
-        await check_usage(self.principals, principal)
+        place = self._take_place()
+        try:
+            principal = CURRENT_PRINCIPAL.get()
+            if principal is not None and principal is not EVERYTHING:
+                await check_usage(self.principals, principal)
+        except BaseException:
+            place.release()
+            raise
+        return place
 
     @staticmethod
     def signed(approval: Approval) -> Approval:
@@ -321,11 +320,6 @@ class Service:
             return approval
         answered = approval if isinstance(approval, Answered) else Answered(answer=cast("Any", approval))
         return replace(answered, by=principal.name)
-
-    def runs_of(self, principal: Principal) -> int:
-        """How many runs a principal has here at the moment, with what is passed on to a model."""
-        runs = sum(run.principal is not None and run.principal.name == principal.name for run in self._live.values())
-        return runs + self.passing_of[principal.name]
 
     @property
     def principals(self) -> Principals:
@@ -346,7 +340,14 @@ class Service:
             SessionBusyError: the session has a run already.
             UsageError: the model or the session cannot be used.
         """
-        self.admit()
+        place = self._take_place()
+        try:
+            return await self._start(ask, keyed, place)
+        except BaseException:
+            place.release()
+            raise
+
+    async def _start(self, ask: Ask, keyed: ClaimedKey | None, place: Place) -> Run:
         if ask.answers:
             ask = replace(ask, answers={call_id: self.signed(answer) for call_id, answer in ask.answers.items()})
         if ask.session:
@@ -363,15 +364,16 @@ class Service:
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusyError(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
+        meter = self._meter_of(principal, gate, ask, session)
         run = Run(
             session,
-            self._work(gate, ask, session, keyed),
+            self._work(gate, ask, session, keyed, meter),
             named=ask.session is not None or keyed is not None,  # Who sends a key will come back.
             waits=ask.waits,
             linger_s=self.options.linger_s,
         )
         run.outcomes = dict.fromkeys(ask.answers, "answered")
-        run.principal = principal
+        run.principal, run.place, run.meter = principal, place, meter
         run.detached = ask.detached
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
@@ -386,20 +388,27 @@ class Service:
         run.start()
         return run
 
-    def admit(self) -> None:
-        """Says whether something more can be begun.
+    def _take_place(self) -> Place:
+        """Take a place for something more, before anything is waited for.
 
         Raises:
-            HttpError: the service stops, or has too much to do.
+            HttpError: the service stops, or there is none.
         """
         if self.stopping:
             raise _stopping(STOPPING)
-        if (busy := len(self._live) + self.passing) >= self.options.runs:
-            message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
-            raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
+        return self.places.take(CURRENT_PRINCIPAL.get())
+
+    @staticmethod
+    def _meter_of(principal: Principal | None, gate: Gate, ask: Ask, session: str) -> RunMeter | None:
+        """Return the meter of a run, if the quota of its client needs one."""
+        if principal is None or not principal.quota.is_metered:
+            return None
+        asked = (ask.prompt, ask.history, ask.system)
+        asked_bytes = sum(len(str(part).encode("utf-8", "replace")) for part in asked if part is not None)
+        return RunMeter(asked_bytes, partial(context_tokens, gate, session), partial(cost_of, gate))
 
     def _work(
-        self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None
+        self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None, meter: RunMeter | None
     ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
         async def work(
             watch: Callable[[Event], Awaitable[None]],
@@ -416,7 +425,7 @@ class Service:
                 None,
                 key,
             )
-            return await gate.run_request(request, watch)
+            return await gate.run_request(request, watch if meter is None else meter.watching(watch))
 
         if keyed is None:
             return work
@@ -429,8 +438,10 @@ class Service:
         self.metrics.run_ended(run)
         if run.reply is not None or isinstance(run.error, ModelError):
             self.model_trouble = str(run.error) if run.error is not None else None
-        if run.principal is not None and run.principal.quota.is_metered and run.reply is not None:
-            self.note_usage(run.principal, run.reply.usage, run.reply.cost)
+        if run.place is not None:
+            run.place.release()
+        if run.principal is not None and run.meter is not None:
+            self.note_usage(run.principal, *run.meter.total(run.reply))
         if run.problem is not None and run.problem.code == 500:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
         if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
@@ -445,6 +456,8 @@ class Service:
 
     def note_usage(self, principal: Principal, usage: Usage, cost: float | None) -> None:
         """Keep what a principal has used, while the service goes on."""
+        if not (usage.total_tokens or cost):
+            return
         task = asyncio.ensure_future(
             self.principals.add_usage(principal.owner or principal.name, period(), used_by(usage, cost))
         )

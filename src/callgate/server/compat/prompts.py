@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 import uuid
+import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,20 +31,23 @@ from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerStepReported, TextDelta, ThoughtDelta, TurnEnded
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
-from callgate.models import ModelRequest, answering, describe, known_settings
+from callgate.machine.machine import TOKENS_PER_BYTE
+from callgate.models import AnsweredBy, ModelRequest, answering, describe, known_settings
 from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
-from callgate.run.gate import Gate, guard_of
+from callgate.run.gate import Gate, cost_of, guard_of
 from callgate.server.body import header_of, off_loop
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL
+from callgate.server.run_meter import estimate, written_bytes
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
-from callgate.types import CallRecord, Content, JsonObject, Part, Reply, ToolChoice, ToolDefinition
+from callgate.types import CallRecord, Content, JsonObject, Part, Reply, ToolChoice, ToolDefinition, Usage
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from callgate.server.places import Place
     from callgate.server.service import Service
 
 __all__ = [
@@ -151,10 +155,14 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     settings, left_out = _fitted(wanted, gate)
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
-        service.admit()
-        await service.admit_passing()
-        request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
-        chunks = _passed(service, gate, request, declaration)
+        place = await service.admit_passing()
+        try:
+            request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
+        except BaseException:
+            place.release()
+            raise
+        chunks = _passed(service, gate, request, declaration, place)
+        weakref.finalize(chunks, place.release)  # Its client may leave before it begins, and then it never ends.
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
     run, is_repeated = await _started(service, wanted, settings, incoming)
     headers |= {SESSION: run.session, "Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if is_repeated else {})
@@ -405,39 +413,43 @@ def _request(wanted: CompatRequest, gate: Gate, settings: JsonObject) -> tuple[M
 
 
 async def _passed(
-    service: Service, gate: Gate, request: ModelRequest, declaration: Declaration
+    service: Service, gate: Gate, request: ModelRequest, declaration: Declaration, place: Place
 ) -> AsyncGenerator[JsonObject]:
     """The model's answer as it comes, under the client's own names for its tools."""
-    collector = Collector()
+    collector, who, received = Collector(), None, 0
     budget = guard_of(gate).model
     principal = CURRENT_PRINCIPAL.get()
-    name = principal.name if principal is not None else ""
-    service.passing += 1
-    service.passing_of[name] += 1
+    usage, is_sent = Usage(), False
     try:
         await asyncio.sleep(budget.book())
+        is_sent = True
         async with answering(gate.model, request) as items:
             async for item in items:
+                if isinstance(item, AnsweredBy):
+                    who = item
                 if not isinstance(item, dict):
                     continue
-                collector.feed(item)
+                received += sum(map(written_bytes, collector.feed(item)))
+                usage = collector.usage
                 if block_of(item) is None:  # What was refused is told at the end.
                     yield _outgoing(item, declaration.names)
         usage = collector.close().usage
         budget.used(usage.total_tokens)
         service.metrics.passed_on(usage)
-        if principal is not None and principal.quota.is_metered:
-            service.note_usage(principal, usage, None)
         service.model_trouble = None
     except BaseException as error:
         budget.failed(error)
         # One that is refused says nothing about the model.
         if isinstance(error, ModelError) and not isinstance(error, InvalidRequestError):
             service.model_trouble = str(error)
+        has_left = is_sent and isinstance(error, GeneratorExit | asyncio.CancelledError)
+        if not usage.total_tokens and (received or has_left):
+            usage = estimate(round(request.conversation.size_bytes * TOKENS_PER_BYTE), received)
         raise
     finally:
-        service.passing -= 1
-        service.passing_of[name] -= 1
+        place.release()
+        if principal is not None and principal.quota.is_metered:
+            service.note_usage(principal, usage, cost_of(gate, usage, who, collector.model))
 
 
 def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
