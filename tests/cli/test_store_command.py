@@ -381,3 +381,8 @@ def test_what_a_killed_process_left_in_the_log_is_salvaged_copied_and_backed_up(
     assert shell("store", "copy", place, tmp_path / "t.db")[0] == 0
     assert listed(tmp_path / "b.db") == listed(tmp_path / "t.db") == ids
     assert {one.name: one.read_bytes() for one in original.glob("*db*") if not one.name.endswith("-shm")} == before
+
+
+def test_a_deletion_in_a_store_that_is_not_there_is_an_error_and_makes_none(tmp_path: Path) -> None:
+    code, out = shell("sessions", "delete", "--owner", "ann", "--yes", "--store", tmp_path / "wrong.db")
+    assert (code, "there is no store" in out, list(tmp_path.iterdir())) == (1, True, [])

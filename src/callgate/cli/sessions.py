@@ -332,6 +332,9 @@ def delete_sessions(
         raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
+    path = store_place(store).removeprefix("sqlite:///")
+    if store is not None and "://" not in path and not Path(path).expanduser().exists():
+        raise click.ClickException(escape(f"there is no store {path}"))  # Or a wrong path would pass for a deletion.
     age = _age_s(older_than) if older_than is not None else None
 
     async def found(store: Store) -> tuple[list[SessionInfo], float]:
