@@ -11,6 +11,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from callgate.config.table import Setting, nearest
+from callgate.errors import UsageError
 from callgate.types import JsonObject, Limits, Price
 
 __all__ = ["MASK", "fitting", "masked", "parsed_text", "placed"]
@@ -54,14 +55,13 @@ def fitting(setting: Setting, value: Any) -> tuple[Any, str | None]:
 def _price_problem(prices: Mapping[str, Any]) -> str | None:
     for model, row in prices.items():
         try:
-            price = Price(**row)
+            price = Price(**row) if "above" not in row else None
         except TypeError:
             price = None
-        if price is None or price.above is not None:
-            return f".{model} = {_short(row)}: expected a table with input, output and perhaps cached"
-        amounts: list[Any] = [price.input, price.output, price.cached or 0]
-        if not all(isinstance(one, (int, float)) for one in amounts):
+        except UsageError:
             return f".{model} = {_short(row)}: expected numbers"
+        if price is None:
+            return f".{model} = {_short(row)}: expected a table with input, output and perhaps cached"
     return None
 
 
