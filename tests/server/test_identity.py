@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -340,14 +341,60 @@ def test_tokens_change_without_a_restart(serve, access) -> None:
     assert site.get("/api/v1/tools", Authorization=f"Bearer {'cg_new' * 4}").status == 200
 
 
-def test_a_broken_file_changes_nothing_and_a_missing_one_lets_nobody_in(serve, access) -> None:
+def _trouble(site: Site) -> str | None:
+    """What `/api/v1/health` says of the access file, after a look at the rest of what it and the metrics say."""
+    health = site.get("/api/v1/health", **by("root")).json
+    said = health["access"]["error"]
+    assert health["access"]["state"] == ("ok" if said is None else "failing")
+    site.service.probe = None  # What strangers are shown is computed now and then.
+    assert {health["status"], site.get("/health").json["status"]} == {"healthy" if said is None else "degraded"}
+    assert f"callgate_access_file_invalid {int(said is not None)}\n" in site.get("/metrics", **by("root")).body.decode()
+    return said
+
+
+def test_a_broken_file_is_reported_and_changes_nothing_and_a_missing_one_lets_nobody_in(serve, access, caplog) -> None:
     site = serve()
+    assert _trouble(site) is None
+    before = Path(access.path).read_text()
     Path(access.path).write_text("[tokens.")
     _reread(access)
     assert site.get("/api/v1/tools", **by("bob")).status == 200
+    told = _trouble(site)
+    assert told is not None
+    assert told.startswith("the access file was not read again, and what it said before still holds, revoked tokens too")
+    _reread(access)
+    assert _trouble(site) == told
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [told]
+    Path(access.path).write_text(before)
+    _reread(access)
+    assert _trouble(site) is None
     Path(access.path).unlink()
     access._looked_s, access._seen = 0.0, (0, 0, 0)
     assert site.get("/api/v1/tools", **by("bob")).status == 401
+
+
+def test_an_invalid_entry_revokes_itself_and_keeps_no_revoked_token_alive(serve, access, caplog) -> None:
+    site = serve()
+    assert [site.get("/api/v1/approvals", **by(name)).status for name in ("alice", "bob", "root")] == [200, 200, 200]
+    text = Path(access.path).read_text()
+    bob = text[text.index("[tokens.bob]") : text.index("[tokens.root]")]
+    Path(access.path).write_text(text.replace(bob, "").replace('rights = ["chat"]', 'rights = ["fly"]', 1))
+    _reread(access)
+    assert [site.get("/api/v1/approvals", **by(name)).status for name in ("alice", "bob", "root")] == [401, 401, 200]
+    told = _trouble(site)
+    assert told is not None
+    assert "without its invalid entries, which are refused" in told
+    assert "[tokens.alice]: rights must be a list" in told
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [told]
+
+
+def test_a_token_that_two_entries_claim_is_refused(access) -> None:
+    text = Path(access.path).read_text()
+    Path(access.path).write_text(text.replace(token_hash(TOKENS["bob"]), token_hash(TOKENS["root"])))
+    _reread(access)
+    assert asyncio.run(access.principal(TOKENS["root"])) is None
+    assert asyncio.run(access.principal(TOKENS["alice"])) is not None
+    assert "have the same token" in str(access.trouble)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,40 @@ def test_the_access_log_has_a_line_for_each_request_and_each_refusal(launch, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
+def test_processes_end_with_the_one_that_started_them_however_it_ends(tmp_path, number: signal.Signals) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "callgate", "serve", "--port", "0", "--provider", "demo", "--workers", "2"]
+    with log.open("w") as file:
+        parent = subprocess.Popen([*command, "--store", "sessions.db"], stderr=file, cwd=tmp_path, env=dict(os.environ))
+    children: list[int] = []
+    try:
+        until(lambda: len(_children(parent.pid)) == 2, "two processes")
+        port = int(log.read_text().partition("serves at http://127.0.0.1:")[2].partition(" ")[0])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        connection.close()
+        children = _children(parent.pid)
+        parent.send_signal(number)
+        assert parent.wait(PATIENCE_S) == (-number if number == signal.SIGKILL else 0)
+        until(lambda: not any(map(_is_serving, children)), "the end of the processes")
+    finally:
+        parent.kill()
+        parent.wait(PATIENCE_S)
+        for child in filter(_is_serving, children):
+            os.kill(child, signal.SIGKILL)
+
+
+def _is_serving(pid: int) -> bool:
+    """True if a process of that number is a service, and not a dead one that nobody has asked about."""
+    try:
+        return b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux lets a process hide itself")
 @pytest.mark.parametrize("words", [("--ephemeral",), ("--store", "sessions.db", "--workers", "2")], ids=["one", "several"])
 def test_other_processes_of_the_user_cannot_read_the_environment_of_the_service(tmp_path, words) -> None:

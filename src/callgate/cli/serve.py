@@ -32,7 +32,7 @@ from callgate.cli.options import (
     set_option,
     store_option,
 )
-from callgate.cli.serve_workers import LISTEN_VARIABLE
+from callgate.cli.serve_workers import LISTEN_VARIABLE, follow_parent
 from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
@@ -158,9 +158,11 @@ def serve(ctx: click.Context, **given: Any) -> None:
     if token is None and options.access is None and options.unix_socket is None:
         _check_no_token(ctx, options.host)
     _hide_memory()
+    follow_parent()
     if options.workers > 1:
         ctx.exit(_serve_many(options, token))
-    start_logging(settings["log_level"], secrets=secrets_of(settings))
+    # Nobody sits before a service who would see its errors otherwise.
+    start_logging(settings["log_level"] or "error", secrets=secrets_of(settings))
     if options.access_log is not None:
         _start_access_log(options.access_log)
     if options.debug:

@@ -1,7 +1,8 @@
 """Several service processes on one socket: started, watched, started again when they die, and ended together.
 
 The socket and the arguments come in; the exit code goes out. Each process is a `callgate serve` of its own that shares the
-socket and the store with the others. The token reaches them through a pipe, so that it is in no environment.
+socket and the store with the others. The token reaches them through a pipe, so that it is in no environment. They watch
+another pipe that ends with this process, however it ends, and stop then as by a signal.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import threading
 import time
 from types import FrameType
 
-__all__ = ["LISTEN_VARIABLE", "run_workers"]
+__all__ = ["LISTEN_VARIABLE", "follow_parent", "run_workers"]
 
 LISTEN_VARIABLE = "CALLGATE_LISTEN_FD"
 """The descriptor of the socket, for a process that was started here."""
+PARENT_VARIABLE = "CALLGATE_PARENT_FD"
+"""The descriptor of a pipe that ends with the parent, for a process that was started here."""
 QUICK_S = 5.0
 """A process that dies sooner than this after its start is started again only after a pause."""
 PAUSE_S = (0.5, 30.0)
@@ -42,17 +45,41 @@ def run_workers(count: int, listener: socket.socket, args: list[str], token: str
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # As by nohup.
+            signal.signal(number, stop)
     workers = [_Worker(number) for number in range(count)]
-    while not stopping.is_set():
-        for worker in workers:
-            _look_after(worker, listener, args, token)
-        stopping.wait(POLL_S)
-    return _stop(workers, stop_s)
+    read_end, write_end = os.pipe()  # Nobody else has the end to write to, so that it closes with this process.
+    try:
+        while not stopping.is_set():
+            for worker in workers:
+                _look_after(worker, listener, read_end, args, token)
+            stopping.wait(POLL_S)
+        return _stop(workers, stop_s)
+    finally:
+        os.close(read_end)
+        os.close(write_end)
 
 
-def _look_after(worker: _Worker, listener: socket.socket, args: list[str], token: str | None) -> None:
+def follow_parent() -> None:
+    """End this process as by a signal when the one that started it is gone; does nothing in one that nobody started."""
+    given = os.environ.pop(PARENT_VARIABLE, None)
+    if given is None:
+        return
+    descriptor = int(given)
+    os.set_inheritable(descriptor, False)
+    # The parent hears of a terminal that was closed, too, and ends this process in order.
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+    def watch() -> None:
+        while os.read(descriptor, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="callgate-parent", daemon=True).start()
+
+
+def _look_after(worker: _Worker, listener: socket.socket, parent_end: int, args: list[str], token: str | None) -> None:
     now = time.monotonic()
     if worker.process is not None:
         code = worker.process.poll()
@@ -64,11 +91,11 @@ def _look_after(worker: _Worker, listener: socket.socket, args: list[str], token
         worker.process = None
         print(f"callgate: process {worker.number} ended with {code}; it is started again", file=sys.stderr, flush=True)
     if now >= worker.due_s:
-        worker.process, worker.began_s = _start(listener, args, token), now
+        worker.process, worker.began_s = _start(listener, parent_end, args, token), now
 
 
-def _start(listener: socket.socket, args: list[str], token: str | None) -> subprocess.Popen[bytes]:
-    descriptors, more = [listener.fileno()], list[str]()
+def _start(listener: socket.socket, parent_end: int, args: list[str], token: str | None) -> subprocess.Popen[bytes]:
+    descriptors, more = [listener.fileno(), parent_end], list[str]()
     read_end = -1
     if token is not None:
         read_end, write_end = os.pipe()
@@ -80,7 +107,7 @@ def _start(listener: socket.socket, args: list[str], token: str | None) -> subpr
         return subprocess.Popen(
             [sys.executable, "-m", "callgate", "serve", *args, *more],
             pass_fds=descriptors,
-            env={**os.environ, LISTEN_VARIABLE: str(listener.fileno())},
+            env={**os.environ, LISTEN_VARIABLE: str(listener.fileno()), PARENT_VARIABLE: str(parent_end)},
         )
     finally:
         if read_end >= 0:

@@ -1,6 +1,7 @@
 """The access file: named tokens and an identity provider in TOML, read again when it changes.
 
-Only hashes of tokens are in it. A file that became invalid is reported, and what it said before still holds; a file that is
+Only hashes of tokens are in it. When it is read again, an entry that is invalid is reported and refused like one that is
+gone, and the others hold; a file that cannot be read at all is reported, and what it said before still holds; a file that is
 gone lets nobody in.
 """
 
@@ -63,9 +64,17 @@ class AccessFile:
         self.path = os.fspath(path)
         self._named: dict[str, _Named] = {}
         self._oidc: Oidc | None = None
+        self._trouble: str | None = None
         self._looked_s = time.monotonic()
         self._seen = self._stamp()
-        self._read()
+        if mistakes := self._read():
+            raise UsageError(mistakes[0])
+
+    @property
+    def trouble(self) -> str | None:
+        """A sentence on what is wrong with the file now; None if nothing is."""
+        self._look()
+        return self._trouble
 
     async def principal(self, token: str) -> Principal | None:
         """Return the principal that a token stands for; None if there is none."""
@@ -92,33 +101,60 @@ class AccessFile:
         if stamp == self._seen:
             return
         self._seen = stamp
-        if stamp is None:
-            logger.error("the access file %s is gone: nobody is let in", self.path)
-            self._named, self._oidc = {}, None
-            return
-        try:
-            self._read()
-            logger.info("the access file %s was read again: %d tokens", self.path, len(self._named))
-        except UsageError as error:
-            logger.warning("the access file was not read again, and holds as it was: %s", error)
+        found = self._reread(is_there=stamp is not None)
+        if found is not None and found != self._trouble:
+            logger.error("%s", found)
+        self._trouble = found
 
-    def _read(self) -> None:
+    def _reread(self, *, is_there: bool) -> str | None:
+        """Take in what the file says now; return what is wrong with it."""
+        if not is_there:
+            self._named, self._oidc = {}, None
+            return f"the access file {self.path} is gone: nobody is let in"
+        try:
+            mistakes = self._read()
+        except UsageError as error:
+            return f"the access file was not read again, and what it said before still holds, revoked tokens too: {error}"
+        logger.info("the access file %s was read again: %d tokens", self.path, len(self._named))
+        if mistakes:
+            return f"the access file was read again without its invalid entries, which are refused: {'; '.join(mistakes)}"
+        return None
+
+    def _read(self) -> list[str]:
+        """Take in the valid entries of the file; return the mistakes in the others.
+
+        Raises:
+            UsageError: the file cannot be read as a whole; nothing was taken in.
+        """
         table = _parsed(self.path)
-        unknown = set(table) - {"tokens", "oidc"}
-        if unknown:
-            raise UsageError(f"{self.path}: there is no table {sorted(unknown)[0]!r}; there are [tokens.NAME] and [oidc]")
-        named: dict[str, _Named] = {}
+        mistakes = [
+            f"{self.path}: there is no table {name!r}; there are [tokens.NAME] and [oidc]"
+            for name in sorted(set(table) - {"tokens", "oidc"})
+        ]
         tokens = table.get("tokens", {})
         if not isinstance(tokens, dict):
-            raise UsageError(f"{self.path}: write tokens as [tokens.NAME]")
+            mistakes.append(f"{self.path}: write tokens as [tokens.NAME]")
+            tokens = {}
+        named: dict[str, _Named] = {}
+        doubtful: set[str] = set()
         for name, fields in cast("dict[str, Any]", tokens).items():
-            digest, entry = _entry(name, fields, f"{self.path}: [tokens.{name}]")
-            if digest in named:
-                raise UsageError(f"{self.path}: {name!r} and {named[digest].principal.name!r} have the same token")
+            try:
+                digest, entry = _entry(name, fields, f"{self.path}: [tokens.{name}]")
+            except UsageError as error:
+                mistakes.append(str(error))
+                continue
+            if digest in named:  # Which of them is meant nobody can tell.
+                mistakes.append(f"{self.path}: {name!r} and {named[digest].principal.name!r} have the same token")
+                doubtful.add(digest)
             named[digest] = entry
-        oidc = table.get("oidc")
-        self._oidc = None if oidc is None else oidc_of(oidc, f"{self.path}: [oidc]", self._oidc)
-        self._named = named
+        oidc, known = table.get("oidc"), self._oidc
+        try:
+            self._oidc = None if oidc is None else oidc_of(oidc, f"{self.path}: [oidc]", known)
+        except UsageError as error:
+            mistakes.append(str(error))
+            self._oidc = None
+        self._named = {digest: entry for digest, entry in named.items() if digest not in doubtful}
+        return mistakes
 
 
 def _parsed(path: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from callgate import __version__
 from callgate.errors import CallgateError
 from callgate.server.errors import json_response
-from callgate.server.identity import CURRENT_PRINCIPAL
+from callgate.server.identity import CURRENT_PRINCIPAL, trouble_of
 from callgate.server.openapi import Operation, table
 from callgate.server.security import LIVE
 from callgate.server.tools import servers_json
@@ -57,8 +57,8 @@ async def state_of(service: Service) -> JsonObject:
         for toolset in service.gate.tools.toolsets
         if isinstance(state := getattr(toolset, "health", None), dict)
     ]
-    trouble = service.model_trouble
-    is_degraded = trouble is not None or any(server["error"] for server in servers)
+    trouble, access_trouble = service.model_trouble, trouble_of(service.options.identities)
+    is_degraded = trouble is not None or access_trouble is not None or any(server["error"] for server in servers)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
     status = "down" if store["state"] == "down" or service.stopping else "degraded" if is_degraded else "healthy"
     ready = all(server["error"] is None for server in servers)
@@ -75,6 +75,7 @@ async def state_of(service: Service) -> JsonObject:
             "error": trouble,
         },
         "store": store,
+        "access": {"state": "failing" if access_trouble else "ok", "error": access_trouble},
         "servers": servers,
         "workers": workers,
         # Field names of an older service, for monitors that know these.

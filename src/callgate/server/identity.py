@@ -15,7 +15,9 @@ from typing import Literal, Protocol, TypeAlias
 from callgate.errors import UsageError
 from callgate.server.errors import HttpError
 
-__all__ = ["CURRENT_PRINCIPAL", "EVERYTHING", "RIGHTS", "Identities", "Principal", "Quota", "Right", "check_right"]
+__all__ = [
+    "CURRENT_PRINCIPAL", "EVERYTHING", "RIGHTS", "Identities", "Principal", "Quota", "Right", "check_right", "trouble_of",
+]  # fmt: skip
 
 Right: TypeAlias = "Literal['chat', 'approve', 'admin']"
 RIGHTS: tuple[Right, ...] = ("chat", "approve", "admin")
@@ -68,6 +70,12 @@ class Identities(Protocol):
     async def principal(self, token: str) -> Principal | None:
         """Return the principal that a token stands for; None if there is none."""
         ...
+
+
+def trouble_of(identities: Identities | None) -> str | None:
+    """Return a sentence on what is wrong with the source of principals, if it can tell and something is."""
+    found = getattr(identities, "trouble", None)
+    return found if isinstance(found, str) else None
 
 
 EVERYTHING = Principal(name="token")

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.server.counters import BOUNDS_S, Histogram
+from callgate.server.identity import trouble_of
 from callgate.server.openapi import Operation, table
 from callgate.store.statistics import StoreStatistics
 from callgate.wire.endpoint_health import endpoint_states
@@ -39,6 +40,7 @@ def text_of(service: Service) -> str:
         *_gauge("callgate_approvals_waiting", waiting),
         *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
         *_gauge("callgate_kept_bytes", service.kept_bytes),
+        *_gauge("callgate_access_file_invalid", int(trouble_of(service.options.identities) is not None)),
         *_counter("callgate_sessions_swept_total", {(): service.sweeper.swept}, ()),
         *_store_lines(service.store),
         *_endpoint_lines(),
