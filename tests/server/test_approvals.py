@@ -7,9 +7,14 @@ import asyncio
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel, tool
+from callgate.machine.facts import ApprovalAnswered
+from callgate.server.approvals import answer_call
+from callgate.server.errors import HttpError
 from callgate.server.options import ServiceOptions
 from callgate.store import MemoryStore
 from callgate.testing import call
+
+from .conftest import WAIT_S
 
 ASK = Policy(default="ask")
 
@@ -215,3 +220,24 @@ def test_a_call_that_must_be_confirmed_runs_only_with_the_name_of_what_it_destro
     assert taken.status == 200
     site.until(lambda: not site.service.live, "the end of the run")
     assert ran == ["orders"]
+
+
+def test_an_answer_to_a_run_that_is_cancelled_at_that_moment_is_refused(serve, delete, ran) -> None:
+    site = serve(Gate(script("a"), [delete], policy=ASK))
+    with site.stream_chat({"prompt": "Delete a.", "session": "s", "stream": True}) as stream:
+        asked = stream.until("approval_needed")
+        run = site.service.run_of("s")
+        assert run is not None
+
+        async def cancel_and_answer() -> object:
+            run.cancel("Somebody stopped it.")
+            answering = answer_call(site.service, "s", asked["call"]["id"], "yes")
+            return (await asyncio.gather(answering, return_exceptions=True))[0]
+
+        refused = asyncio.run_coroutine_threadsafe(cancel_and_answer(), site.loop).result(WAIT_S)
+        assert isinstance(refused, HttpError), refused
+        assert (refused.code, refused.error) == (409, "run_ended")
+        stream.until("run_ended")
+    assert ran == []
+    facts = asyncio.run_coroutine_threadsafe(site.service.facts("s"), site.loop).result(WAIT_S)
+    assert not [fact for fact in facts if isinstance(fact, ApprovalAnswered)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from callgate import Gate, Policy
+from callgate import Gate, Policy, ScriptedModel
 from callgate.errors import InvalidRequestError, RateLimitedError, ServerUnavailableError
 from callgate.server import Service, ServiceOptions
 from callgate.store import MemoryStore
@@ -640,3 +640,9 @@ def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_i
     other = first.post("/v1/responses", body | {"input": "Other."}, Idempotency_Key="a")
     assert (other.status, other.json["error"]["code"]) == (409, "idempotency_mismatch")
     assert len(first.get("/api/v1/sessions").json["sessions"]) == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
+def test_the_place_where_tokens_are_counted_is_no_response(serve: Any, method: str) -> None:
+    site = serve(Gate(ScriptedModel(["Hello."])))
+    assert site.request(method, "/v1/responses/input_tokens").status == 404

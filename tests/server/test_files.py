@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callgate import Gate, GeminiModel, ScriptedModel
+from callgate.server.access_file import AccessFile, token_hash
+from callgate.server.files import PENDING_MAX
 from callgate.testing import FakeGemini
 
 DATA = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 40
@@ -89,3 +92,34 @@ def test_what_does_not_fit_is_refused_and_an_upload_can_be_given_up(site: Any) -
 def test_a_model_without_uploads_says_so(serve: Callable[..., Any]) -> None:
     site = serve(Gate(ScriptedModel(["x"])))
     assert site.post("/api/v1/files", {"name": "a.png", "size": 3}).error == (422, "no_uploads")
+
+
+def test_nobody_keeps_others_from_uploads_and_each_of_them_gets_an_equal_share(
+    serve: Callable[..., Any], fake: FakeGemini, tmp_path: Path
+) -> None:
+    tokens = {name: f"cg_{name}-0123456789abcdef" for name in ("ann", "bob")}
+    path = tmp_path / "access.toml"
+    path.write_text("".join(f'[tokens.{name}]\nsha256 = "{token_hash(token)}"\n' for name, token in tokens.items()))
+    path.chmod(0o600)
+    model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+    site = serve(Gate(model, store=str(tmp_path / "sessions.db")), identities=AccessFile(path))
+
+    def begin(name: str) -> Any:
+        return site.post("/api/v1/files", {"name": "x.mp4", "size": 10}, Authorization=f"Bearer {tokens[name]}")
+
+    def shown(name: str, upload: str) -> int:
+        return site.get(f"/api/v1/files/{upload}", Authorization=f"Bearer {tokens[name]}").status
+
+    def send_as(name: str, upload: str, data: str) -> int:
+        body = {"offset": 0, "data": data}
+        return site.post(f"/api/v1/files/{upload}", body, Authorization=f"Bearer {tokens[name]}").status
+
+    of_ann = [begin("ann").json["id"] for _ in range(PENDING_MAX)]
+    assert begin("ann").error == (503, "busy")
+    assert send_as("ann", of_ann[0], "") == 200  # Nothing came, so that it is still the oldest.
+    assert send_as("ann", of_ann[1], "eHg=") == 200
+    of_bob = [begin("bob") for _ in range(PENDING_MAX // 2 + 1)]
+    assert [answer.status for answer in of_bob] == [201] * (PENDING_MAX // 2) + [503]
+    assert [shown("ann", upload) for upload in of_ann] == [404, 200] + [404] * 7 + [200] * 7
+    assert begin("ann").error == (503, "busy")
+    assert {shown("bob", answer.json["id"]) for answer in of_bob[:-1]} == {200}

@@ -339,3 +339,19 @@ def test_the_routes_that_are_looked_up_are_those_that_the_router_finds(site: Sit
         ]
 
     assert asyncio.run(main()) == [200, 200, 405, 200, 404, 307]
+
+
+def test_a_target_that_is_a_whole_address_is_served_by_the_host_that_it_names(serve) -> None:
+    site = serve(Gate(ScriptedModel(["Hello."] * 2)))
+    at = f"127.0.0.1:{site.port}"
+    assert site.get(f"http://{at}/livez").status == 200
+    assert site.get(f"http://{at}").status == 200
+    assert site.get(f"http://{at}/api/v1/sessions?limit=1").status == 200
+    assert site.get(f"http://{at}/api/v1/sessions/no%2Fne").status == site.get("/api/v1/sessions/no%2Fne").status
+    assert site.chat({"prompt": "x"}).status == 200
+    assert site.post(f"http://{at}/api/v1/chat", {"prompt": "x"}).json["response"] == "Hello."
+    assert site.get(f"http://{at}/api/v1/tools", Host="evil.example").error == (421, "wrong_host")
+    assert site.get("http://evil.example/api/v1/tools").error == (421, "wrong_host")
+    assert site.get("http://evil.example/api/v1/tools", Host="evil.example").error == (421, "wrong_host")
+    assert site.get(f"http://user@{at}/api/v1/tools").error == (421, "wrong_host")
+    assert site.get("http:///api/v1/tools").error == (421, "wrong_host")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 import click
 
 from callgate.cli.json_input import InputError
+from callgate.errors import UsageError
 
 __all__ = ["token"]
 
@@ -42,8 +44,7 @@ def new(name: str, path: str, rights: tuple[str, ...], owner: str | None) -> Non
     listed = ", ".join(f'"{right}"' for right in rights or ("chat",))
     lines = [f'[tokens."{name}"]', f'sha256 = "{digest}"', f"rights = [{listed}]"]
     lines += [f'owner = "{owner}"'] if owner is not None else []
-    _write(path, f"{before.rstrip()}\n\n".lstrip() + "\n".join(lines) + "\n")
-    AccessFile(path)
+    _write(path, f"{before.rstrip()}\n\n".lstrip() + "\n".join(lines) + "\n", check=AccessFile)
     click.echo(made)
 
 
@@ -83,19 +84,28 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
+        if os.path.islink(path):
+            message = f"{path} is a link to {os.readlink(path)!r}, which is not there: make that file, or remove the link"
+            raise InputError(message) from None
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _write(path: str, text: str) -> None:
-    """Replace the file at once, readable by its owner alone."""
-    new_path = f"{path}.new"
+def _write(path: str, text: str, check: Callable[[str], object] = str) -> None:
+    """Replace the file at once, readable by its owner alone, if the check finds nothing wrong with the new one."""
+    place = os.path.realpath(path)  # A link stays one.
+    new_path = f"{place}.new"
     try:
         with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(new_path, path)
+        try:
+            check(new_path)
+        except UsageError as error:
+            os.unlink(new_path)
+            raise InputError(f"{path} was not changed: {str(error).replace(new_path, path)}") from error
+        os.replace(new_path, place)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error}") from error

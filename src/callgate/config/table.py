@@ -90,7 +90,7 @@ _PLAIN = (
     _setting("audit_key", "A file with the key that the audit log is sealed with.", project="no", is_path=True),
     _setting("audit_anchor", "A file elsewhere that every end of the audit log is appended to.", project="no", is_path=True),
     _setting(
-        "log_level", "What is logged to stderr; nothing unless it is set.", flag="--debug",
+        "log_level", "What is logged to stderr; nothing unless it is set, except for errors of `serve`.", flag="--debug",
         choices=("debug", "info", "warning", "error"),
     ),
     _setting(

@@ -46,7 +46,7 @@ class RouteTable:
         for path in (route.path for route in router.routes if isinstance(route, Route) and not route.param_convertors):
             for method in METHODS:
                 route = _first(router.routes, method, path)
-                if isinstance(route, Route):
+                if isinstance(route, Route) and not route.param_convertors:  # Such a route reads the path.
                     self._known[method, path] = route
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.errors import SessionBusyError, UsageError
+from callgate.machine.facts import ApprovalAnswered, CallDecided, Fact
 from callgate.permission import Approval
 from callgate.server.body import read_json
 from callgate.server.chat import ANSWER, answer_from
@@ -121,8 +122,24 @@ async def _journalled(service: Service, run: Run, call_id: str) -> None:
     """Wait until an answer that was handed to a run is in its journal: its process may end at any moment.
 
     An answer to a call that comes after another question is journalled when that is answered, and not waited for.
+
+    Raises:
+        HttpError: the run ended instead, or was cancelled, and the answer is not in the journal.
     """
     await run.until(lambda: call_id in run.early or call_id not in service.awaiting(run.session), JOURNAL_LOOK_S)
+    if not (run.is_over or run.is_ending):
+        return
+    if run.is_ending:
+        await run.done.wait()
+    newest = next((fact for fact in reversed(await service.facts(run.session)) if _is_about(fact, call_id)), None)
+    if not isinstance(newest, ApprovalAnswered):
+        why = f"the run of session {run.session!r} ended before call {call_id!r} was answered: the answer counts for nothing"
+        raise HttpError(409, "run_ended", why)
+
+
+def _is_about(fact: Fact, call_id: str) -> bool:
+    """True if a fact is the question about a call, or the answer to it."""
+    return isinstance(fact, ApprovalAnswered | CallDecided) and fact.id == call_id
 
 
 def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import time
 import uuid
 import weakref
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,10 @@ __all__ = ["routes"]
 
 SIZE_MAX = 2 * 1024**3
 PENDING_MAX = 16
-"""Uploads that are not complete; the oldest idle one makes room for another."""
+"""Uploads that are not complete. An owner with fewer of them takes the place of the one with most; otherwise the oldest idle
+one makes room for another."""
 IDLE_S = 600.0
-"""How long an upload must have been idle to make room."""
+"""How long an upload must have been idle to make room for one of an owner that has as many."""
 PIECE_BYTES = 6 * 1024 * 1024
 """The size of a piece that fits into a body of 10 MiB."""
 
@@ -114,16 +116,34 @@ async def begin(service: Service, request: Request) -> Response:
         )
     pending = _PENDING.setdefault(service, {})
     if len(pending) >= PENDING_MAX:
-        oldest = min(pending.values(), key=lambda upload: upload.touched_s)
-        if oldest.is_busy or time.monotonic() - oldest.touched_s < IDLE_S:
-            raise HttpError(503, "busy", "Too many uploads are in progress: try again later.")
-        pending.pop(oldest.id).remove()
+        _make_room(pending, _owner())
     descriptor, path = tempfile.mkstemp(prefix="callgate-upload-")
     os.close(descriptor)
     upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path, _owner())
     pending[upload.id] = upload
     weakref.finalize(service, upload.remove)
     return json_response(upload.state(), 201)
+
+
+def _make_room(pending: dict[str, _Upload], owner: str | None) -> None:
+    """Give up an upload, so that nobody keeps all others out: one of the owner with most of them, or an idle one.
+
+    Raises:
+        HttpError: there is none.
+    """
+    counts = Counter(upload.owner for upload in pending.values())
+    most = max(counts.values())
+    is_due_s = time.monotonic() - IDLE_S
+    found = [
+        upload
+        for upload in pending.values()
+        if not upload.is_busy
+        # Who has the most gives way to who would have no more than that with one more; nobody loses the only one.
+        and ((counts[upload.owner] == most > max(counts[owner], 1)) or upload.touched_s <= is_due_s)
+    ]
+    if not found:
+        raise HttpError(503, "busy", "Too many uploads are in progress: try again later.", headers={"Retry-After": "60"})
+    pending.pop(min(found, key=lambda upload: upload.touched_s).id).remove()
 
 
 async def piece(service: Service, request: Request) -> Response:
@@ -140,7 +160,9 @@ async def piece(service: Service, request: Request) -> Response:
         raise HttpError(422, "invalid_request", "data: not base64") from None
     if upload.received + len(data) > upload.size:
         raise HttpError(422, "invalid_request", f"The file was announced with {upload.size} bytes, and this is more.")
-    upload.is_busy, upload.touched_s = True, time.monotonic()
+    upload.is_busy = True
+    if data:
+        upload.touched_s = time.monotonic()
     try:
         await off_loop(request, lambda: upload.write(data))
         if upload.received < upload.size:

@@ -31,6 +31,7 @@ from callgate.server.runs import Run
 from callgate.store import Claim, IdempotencyKeys, Store
 from callgate.store.anonymous import new_session_id
 from callgate.store.idempotency import MemoryIdempotencyKeys, has_idempotency_keys
+from callgate.store.listing import session_info
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
@@ -147,7 +148,7 @@ class RequestKeys:
             while len(self._known) > KEYS_MAX:
                 self._known.popitem(last=False)
         async with known.lock:
-            if (run := known.answer) is not None:
+            if (run := known.answer) is not None and await self._is_kept(run):
                 _check(known.digest, digest)
                 return run, True
             for _ in range(TRIES):
@@ -163,6 +164,22 @@ class RequestKeys:
                 known.held = weakref.ref(run)
                 return run, not held.is_first
         raise _in_progress()
+
+    async def _is_kept(self, run: Run) -> bool:
+        """True if a run goes on, or its session has not been deleted since, here or by another process."""
+        if not run.is_over:
+            return True
+        try:
+            return await session_info(self._store, run.session) is not None
+        except StoreError:
+            return True
+
+    def forget(self, session: str) -> None:
+        """Forget the runs of a session that was deleted, so that the store says what becomes of their keys."""
+        for known in self._known.values():
+            run = known.held() if known.held is not None else None
+            if run is not None and run.session == session:
+                known.held = None
 
     async def carry_out(self, pending: PendingRequest, watch: Watch) -> Reply:
         """The outcome of a request with a key, in this process or another one.

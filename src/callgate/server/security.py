@@ -68,6 +68,7 @@ WAKE = "callgate.wake"
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 METHODS = WITH_BODY | {"GET", "HEAD", "OPTIONS"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
+_ABSOLUTE = re.compile(r"https?://([^/?#]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -131,6 +132,21 @@ class Head:
         return value.decode("latin-1")
 
 
+def _read_absolute(scope: Scope) -> None:
+    """Read a target that is a whole address. Its host must be the one that the head names: a proxy may go by either."""
+    found = _ABSOLUTE.fullmatch(scope["path"])
+    if found is None:
+        return
+    authority, path = found.groups()
+    raw = _ABSOLUTE.fullmatch((scope.get("raw_path") or b"").decode("latin-1"))
+    scope["path"], scope["raw_path"] = path or "/", ((raw[2] if raw else path) or "/").encode("latin-1")
+    named = authority.encode("latin-1", "replace")
+    scope["headers"] = [
+        (name, value if name != b"host" or value.lower() == named.lower() else value + b", " + named)
+        for name, value in scope["headers"]
+    ]
+
+
 class SecurityMiddleware:
     """Pass on requests that may come in, and answer all others.
 
@@ -168,6 +184,8 @@ class SecurityMiddleware:
             answer.log()
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if not scope["path"].startswith("/"):
+            _read_absolute(scope)
         try:
             target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
             scheme, headers = scope.get("scheme", "http"), tuple(map(_HEADER, scope["headers"]))

@@ -164,7 +164,7 @@ class Service:
         self.sweeper = Sweeper(
             self.store,
             self.options,
-            delete=lambda session, before_s: gate.delete(session, before_s=before_s),
+            delete=self._delete,
             is_live=lambda session: session in self._of_session,
             forget=self.forget,
         )
@@ -259,11 +259,20 @@ class Service:
         Raises:
             SessionBusyError: a run of the session is not over.
         """
-        if not await self.gate.delete(session):
+        if not await self._delete(session):
             return False
         if self.forget is not None:
             await asyncio.to_thread(self.forget, session)
         return True
+
+    async def _delete(self, session: str, before_s: float | None = None) -> bool:
+        is_deleted = await self.gate.delete(session, before_s=before_s)
+        if is_deleted:
+            self.keys.forget(session)
+            held = self._of_session.pop(session, None)
+            if held is not None and not held.is_over:  # Another run has begun in it since.
+                self._of_session[session] = held
+        return is_deleted
 
     async def same_principal(self, session: str, target: str) -> None:
         """Give a new session to the principal that another one belongs to."""
