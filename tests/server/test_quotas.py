@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, ScriptedModel
+from callgate import Gate, Policy, ScriptedModel
 from callgate.errors import ServerUnavailableError
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions
@@ -60,12 +60,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """`serve(model, limits)`: a service with one token that has these limits."""
     with contextlib.ExitStack() as stack:
 
-        def start(model: Any, limits: str, **options: Any) -> Site:
+        def start(model: Any, limits: str, policy: Policy | None = None, **options: Any) -> Site:
             path = tmp_path / "access.toml"
             path.write_text(f'[tokens.ann]\nsha256 = "{token_hash(TOKEN)}"\n{limits}\n')
             path.chmod(0o600)
             prices = {model.name: Price(input=1.0, output=1_000_000.0)}
-            gate = Gate(model, [add], store=str(tmp_path / "sessions.db"), prices=prices)
+            gate = Gate(model, [add], store=str(tmp_path / "sessions.db"), prices=prices, policy=policy)
             options = {"stop_s": 2.0} | options
             return stack.enter_context(
                 serving(Service(gate, options=ServiceOptions(identities=AccessFile(path), **options)))
@@ -140,6 +140,17 @@ def test_a_run_that_ends_with_an_error_counts_what_it_used_before(serve) -> None
     assert site.chat({"prompt": "x"}, **ANN).status == 502
     assert used(site) == (12, pytest.approx(4.000008))
     assert site.chat({"prompt": "x"}, **ANN).error == (429, "quota_exceeded")
+
+
+def test_a_run_that_pauses_for_an_approval_and_goes_on_is_counted_once(serve) -> None:
+    model = ScriptedModel([answer(call("add", a=1, b=2), usage=USAGE), answer("3", usage=USAGE)])
+    site = serve(model, "tokens_per_day = 100\nrights = ['chat', 'approve']", Policy(default="ask"))
+    paused = site.chat({"prompt": "x", "session": "s"}, **ANN)
+    assert paused.status == 202
+    assert used(site)[0] == 12
+    answers = {paused.json["approvals"][0]["call_id"]: "yes"}
+    assert site.chat({"session": "s", "answers": answers}, **ANN).json["response"] == "3"
+    assert used(site) == (24, pytest.approx(8.000016))
 
 
 @pytest.mark.parametrize("path", ["/api/v1/chat", "/v1/chat/completions"])

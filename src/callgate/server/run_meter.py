@@ -32,10 +32,13 @@ class RunMeter:
     """Counts what one run uses, by its events.
 
     `asked_bytes` is the length of what the client sent, `context` gives the tokens of the conversation as far as they are
-    known, `cost_of` the cost of an answer.
+    known, `cost_of` the cost of an answer. One that `goes_on` after a pause leaves out what was counted before it.
     """
 
-    def __init__(self, asked_bytes: int, context: Callable[[], int], cost_of: Callable[[Usage], float | None]) -> None:
+    def __init__(
+        self, asked_bytes: int, context: Callable[[], int], cost_of: Callable[[Usage], float | None], *, goes_on: bool
+    ) -> None:
+        self._goes_on = goes_on
         self._cost_of = cost_of
         self._context = context
         self._sent = round(asked_bytes * TOKENS_PER_BYTE)
@@ -75,10 +78,10 @@ class RunMeter:
         """Return what the run has used, and the cost of it, when it is over."""
         if not self._began:
             return Usage(), 0.0
-        if reply is not None and reply.finish_reason != "cancelled":
-            return reply.usage, reply.cost or 0.0
-        if reply is not None:
+        if reply is not None and not self._goes_on:
             self._usage, self._cost = reply.usage, reply.cost or 0.0
+        if reply is not None and reply.finish_reason != "cancelled":
+            return self._usage, self._cost
         # A model that refused, or could not be reached, has used nothing; one that was left in the middle has.
         if self._is_asking and (self._received or reply is not None):
             self._add(estimate(self._sent, self._received))

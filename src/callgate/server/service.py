@@ -414,7 +414,8 @@ class Service:
             return None
         asked = (ask.prompt, ask.history, ask.system)
         asked_bytes = sum(len(str(part).encode("utf-8", "replace")) for part in asked if part is not None)
-        return RunMeter(asked_bytes, partial(context_tokens, gate, session), partial(cost_of, gate))
+        context = partial(context_tokens, gate, session)
+        return RunMeter(asked_bytes, context, partial(cost_of, gate), goes_on=ask.prompt is None)
 
     def _work(
         self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None, meter: RunMeter | None
