@@ -316,3 +316,14 @@ def test_times_of_a_session_are_told_by_another_process_too(serve, tmp_path) -> 
     assert [(span["kind"], span["name"]) for span in spans] == [
         ("run", "Add."), ("model", "scripted"), ("call", "add"), ("model", "scripted"),
     ]  # fmt: skip
+
+
+def test_the_events_of_a_deleted_session_are_gone_also_for_who_knows_its_run(serve) -> None:
+    site = serve(Gate(ScriptedModel(["A secret.", "Hello."])))
+    run = site.chat({"prompt": "x", "session": "s"}).headers["callgate-run"]
+    with site.stream("GET", f"/api/v1/sessions/s/events?after={run}:0") as stream:
+        assert stream.until("text_delta")["text"].startswith("A secret")
+    assert site.request("DELETE", "/api/v1/sessions/s").status == 200
+    assert site.service.kept_bytes == 0
+    assert site.chat({"prompt": "x", "session": "s"}).json["response"] == "Hello."
+    assert site.get(f"/api/v1/sessions/s/events?after={run}:0").error == (410, "run_gone")

@@ -269,9 +269,10 @@ class Service:
         is_deleted = await self.gate.delete(session, before_s=before_s)
         if is_deleted:
             self.keys.forget(session)
-            held = self._of_session.pop(session, None)
-            if held is not None and not held.is_over:  # Another run has begun in it since.
-                self._of_session[session] = held
+            for run in [run for run in self._over if run.session == session]:
+                self._over.remove(run)
+                self._over_bytes -= run.size
+                self._forget(run)
         return is_deleted
 
     async def same_principal(self, session: str, target: str) -> None:
