@@ -261,7 +261,7 @@ export class Talk {
     this.learn(session);
     this.feet();
     this.page.changed();
-    if (wasJoined || (event.reply?.approvals || []).length) this.again();
+    if (wasJoined || (event.reply?.approvals || []).length) this.again().catch((error) => this.page.failed(error));
     // The run that has just ended may hold its session a moment longer; another one is found when the page looks again.
     else this.page.standing(session.state === "running" ? "" : session.state);
   }
