@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -195,6 +196,18 @@ def test_an_engine_that_does_not_start_is_a_sentence(started: Any, script: str, 
     with pytest.raises(UsageError, match=sentence):
         engine.start()
     assert engine.pid is None
+
+
+def test_an_engine_that_ends_before_it_is_given_its_settings_says_why(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    engine = started('print(\'{"error": "it does not like it"}\', flush=True)')
+    with pytest.raises(UsageError, match="does not start: it does not like it"):
+        engine.start()
 
 
 def test_answers_have_the_engine_one_after_another_and_one_that_is_cancelled_leaves_the_queue(

@@ -170,8 +170,9 @@ class Engine:
         late.daemon = True
         late.start()
         try:
-            process.stdin.write(json.dumps(settings).encode() + b"\n")
-            process.stdin.flush()
+            with contextlib.suppress(OSError):  # It may have ended, and have said why.
+                process.stdin.write(json.dumps(settings).encode() + b"\n")
+                process.stdin.flush()
             line = process.stdout.readline()
         except OSError:
             line = b""
