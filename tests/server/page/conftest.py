@@ -190,6 +190,11 @@ class Person:
         self.rest()
 
     def rest(self) -> None:
+        """Waits until nothing runs, what ran is drawn, and the page knows what the service keeps of it."""
+        self.drawn()
+        self.page.wait_for_selector("#scroll:not([data-settling])", timeout=PATIENCE_S * 1000)
+
+    def drawn(self) -> None:
         """Waits until nothing runs, and what ran is drawn."""
         self.page.wait_for_selector("#send:not([hidden])", timeout=PATIENCE_S * 1000)
         self.page.wait_for_selector(".turn.live", state="detached")

@@ -404,7 +404,8 @@ def test_an_exchange_can_be_undone_before_the_page_knows_how_it_ended(person: An
     held: list[Any] = []
     person.page.route("**/api/v1/sessions/web-*", lambda route: held.append(route), times=1)
     with person.page.expect_request("**/api/v1/sessions/web-*"):
-        person.ask("hello")
+        person.say("hello")
+        person.drawn()
     person.page.keyboard.press("Escape")
     person.page.keyboard.press("u")
     person.page.keyboard.press("u")

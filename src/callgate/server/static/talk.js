@@ -234,7 +234,8 @@ export class Talk {
   }
 
   isOver(event) {
-    this.settling = this.settle(event);
+    this.scroll.dataset.settling = "";
+    this.settling = this.settle(event).finally(() => delete this.scroll.dataset.settling);
   }
 
   /** The last exchange as the service knows it: what is done to it needs its id, which comes after the run has ended. */
