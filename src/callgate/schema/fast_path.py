@@ -239,6 +239,7 @@ class _Direct:
         return self._constant(schema) if "const" in schema else None
 
     def _rewritten(self, shape: Shape) -> JsonObject:
+        """Return a shape as the form writes it: each form defines it."""
         raise NotImplementedError
 
     def _referred(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
@@ -307,6 +308,7 @@ class _Direct:
         return self._nullable(outer, found)
 
     def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
+        """Return a schema that may be null, too: each form defines it."""
         raise NotImplementedError
 
     def _scalar(self, kind: str, schema: JsonObject, pointer: str) -> JsonObject | None:
@@ -381,6 +383,7 @@ class _Direct:
         }
 
     def _additional(self, schema: JsonObject, node: JsonObject, pointer: str, depth: int) -> bool:
+        """Write the rule for other names; False if the general path has to. Each form defines it."""
         raise NotImplementedError
 
 
