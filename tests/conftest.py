@@ -9,6 +9,7 @@ import gc
 import glob
 import importlib.util
 import ipaddress
+import logging
 import os
 import pwd
 import re
@@ -29,6 +30,8 @@ from hypothesis import HealthCheck, settings
 
 # 1 for a quick run, 20 for a soak: how many seeds, crashes and clients the tests that have such a number use.
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+# Those that a program of ours, or a library below it, sets up for its whole process.
+LOGGERS = ("callgate", "callgate.access", "asyncio", "mcp", "uvicorn", "uvicorn.error", "uvicorn.access")
 LIVE = os.environ.get("CALLGATE_LIVE") == "1"
 
 # Keys and endpoints of whoever runs the tests are theirs: only the live tests may use them.
@@ -161,6 +164,22 @@ def no_server_is_remembered() -> None:
     """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
     if (health := sys.modules.get("callgate.wire.endpoint_health")) is not None:
         health.forget_all()
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """A command that is called in this process sets up logging for a whole program; the next test is another program."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, handlers, level, propagate in before:
+        for handler in [each for each in logger.handlers if each not in handlers]:
+            if not isinstance(handler, logging.NullHandler):  # Those come with an import, which happens once.
+                logger.removeHandler(handler)
+                handler.close()
+        logger.setLevel(level)
+        if logger.name.startswith("uvicorn"):
+            logger.propagate = propagate
 
 
 # --- a PostgreSQL server: its own folder, its own port, and its own user where the tests run as root ---------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def quiet_again() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("callgate", "asyncio")]
-    before = [(logger, [*logger.handlers], logger.level) for logger in loggers]
-    yield
-    for logger, handlers, level in before:
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
 
 
 def user_file(home: Path) -> Path:
