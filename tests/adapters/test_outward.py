@@ -34,7 +34,6 @@ from callgate import (
     Policy,
     ToolDefinition,
     ToolError,
-    ToolNotDeclarableError,
     UsageError,
     tool,
 )
@@ -190,17 +189,37 @@ class Mail:
         return dict(args)
 
 
-def test_arguments_that_are_words_of_python_reach_the_tool_and_those_that_are_no_names_are_refused_at_once():
-    gated = GatedTools([Mail()])
-    (function,) = to_google_genai(gated)
-    declared = types.FunctionDeclaration.from_callable_with_api_option(callable=function, use_json_schema=True)
-    assert declared.parameters_json_schema["required"] == ["from"]
-    assert function(**{"from": "Ada"}) == {"from": "Ada"}
-    gated.close()
+def with_schema(schema: dict[str, Any]) -> Mail:
     odd = Mail()
-    odd.definition = replace(Mail.definition, input_schema={"type": "object", "properties": {"a-b": {"type": "string"}}})
-    with pytest.raises(ToolNotDeclarableError, match="'a-b'"):
-        to_google_genai([odd])
+    odd.definition = replace(Mail.definition, input_schema={"type": "object", **schema})
+    return odd
+
+
+@pytest.mark.parametrize("name", ["from", "self", "a-b", "$id", "2nd", ""])
+def test_an_argument_of_any_name_reaches_the_tool_from_google_genai(name: str):
+    schema = {"properties": {name: {"type": "string"}}, "required": [name]}
+    script = [fake_call("mail", **{name: "Ada"}), fake_text("Sent.")]
+    with FakeGemini.in_thread(script) as fake, GatedTools([with_schema(schema)], policy=Policy(default="allow")) as gated:
+        client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=fake.base_url))
+        config = types.GenerateContentConfig(tools=[*to_google_genai(gated)])
+        client.models.generate_content(model="gemini-3.8-flash", contents="Go.", config=config)
+        client.close()
+        declared = fake.requests[0].json["tools"][0]["functionDeclarations"][0]["parameters_json_schema"]
+        said = fake.requests[1].json["contents"][-1]["parts"][0]["functionResponse"]["response"]
+    assert (declared["required"], said) == ([name], {"result": {name: "Ada"}})
+
+
+def test_types_that_share_others_a_million_times_are_declared_to_google_genai_in_short():
+    shared = {
+        f"n{i}": {"type": "object", "properties": {key: {"$ref": f"#/$defs/n{i + 1}"} for key in "ab"}} for i in range(40)
+    }
+    schema = {"properties": {"x": {"$ref": "#/$defs/n0"}}, "$defs": shared | {"n40": {"type": "string"}}}
+    (function,) = to_google_genai([with_schema(schema)])
+    declared = types.FunctionDeclaration.from_callable_with_api_option(callable=function, use_json_schema=True)
+    sent = json.dumps(declared.parameters_json_schema)
+    assert declared.parameters_json_schema["properties"]["x"]["properties"]["a"]["properties"]["b"]["type"] == "object"
+    assert "$ref" not in sent
+    assert len(sent) < 100_000
 
 
 # LangChain ---------------------------------------------------------------------------------------------------------------

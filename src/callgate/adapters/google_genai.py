@@ -7,11 +7,12 @@ failed and denied calls raise one.
 from __future__ import annotations
 
 import inspect
-import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
+from itertools import count
+from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 from pydantic import WithJsonSchema
@@ -19,7 +20,7 @@ from pydantic import WithJsonSchema
 from callgate.adapters.gated_tools import GatedTools
 from callgate.declaration import declared_names
 from callgate.definitions.json_node import value_at
-from callgate.errors import ToolError, ToolNotDeclarableError, UsageError
+from callgate.errors import ToolError, UsageError
 from callgate.schema import compile_schema
 from callgate.types import JsonObject, ToolDefinition, ToolResult
 
@@ -27,6 +28,12 @@ __all__ = ["functions_of"]
 
 _VERSION_MIN = (2, 34)
 """Older versions pass the text of an annotation to `isinstance`, so that no call with an argument arrives."""
+
+_NODES_MAX = 2_000
+"""Objects and lists of one schema without references; types that share others by reference can stand for millions."""
+
+_DEPTHS = (100, 16, 8, 6, 4, 3, 2, 1)
+"""How many references in one another are followed: the deepest with which the schema is not too large."""
 
 
 def functions_of(gated: GatedTools, *, is_async: bool) -> list[Callable[..., Any]]:
@@ -70,46 +77,73 @@ def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_as
     function.__annotations__ = {
         key: Annotated[object, WithJsonSchema(cast("JsonObject", value))] for key, value in properties.items()
     }
-    # As text: only then does the SDK resolve the types, and finds plain `object` for its isinstance check.
-    function.__signature__ = inspect.Signature(
-        [_parameter(schema, key, name) for key in properties],
-        __validate_parameters__=False,  # pyright: ignore[reportCallIssue] - their order is of no interest to anybody
-    )
+    function.__signature__ = _Signature({key: _parameter(schema, key) for key in properties})
     return function
+
+
+class _Signature(inspect.Signature):
+    """A signature with parameters of any name, which the SDK reads by name and passes by keyword."""
+
+    def __init__(self, parameters: Mapping[str, inspect.Parameter]) -> None:
+        super().__init__()
+        self._by_name = MappingProxyType(dict(parameters))
+
+    @property
+    def parameters(self) -> MappingProxyType[str, inspect.Parameter]:
+        return self._by_name
 
 
 def _sent(definition: ToolDefinition) -> Mapping[str, Any]:
     """Return the schema that Gemini accepts, without references: pydantic, which the SDK asks, knows only its own."""
     schema = compile_schema(definition.input_schema, tool=definition.name).schema or {}
-    return cast("JsonObject", _inlined({key: item for key, item in schema.items() if key != "$defs"}, schema, frozenset()))
+    own = {key: item for key, item in schema.items() if key != "$defs"}
+    for depth in _DEPTHS:
+        try:
+            return _Inlining(schema, depth).of(own, frozenset())
+        except _TooLargeError:
+            continue
+    return cast("JsonObject", _Inlining(schema, 0).of(own, frozenset()))
 
 
-def _inlined(value: Any, root: JsonObject, above: frozenset[str]) -> Any:
-    """Replace references by what they refer to. A schema that contains itself ends there with its type alone."""
-    if isinstance(value, list):
-        return [_inlined(item, root, above) for item in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    fields = cast("JsonObject", value)
-    named = fields.get("$ref")
-    if not isinstance(named, str):  # A property may have this name.
-        return {key: _inlined(item, root, above) for key, item in fields.items()}
-    target = value_at(root, named.removeprefix("#"))
-    beside = {key: item for key, item in fields.items() if key != "$ref"}
-    if named in above:
-        return {"description": "(nested as above)"} | {key: target[key] for key in ("type",) if key in target} | beside
-    return _inlined(target, root, above | {named}) | beside
+class _TooLargeError(Exception):
+    """A schema without references that is too large."""
 
 
-def _parameter(schema: Mapping[str, Any], key: str, name: str) -> inspect.Parameter:
-    if not key.isidentifier():
-        raise ToolNotDeclarableError(
-            f"tool {name!r}: the SDK cannot be told of the argument {key!r}, which is no name in Python; "
-            "use a Gate with GenaiModel(client, ...) for it"
-        )
-    # Only a positional parameter may be called `from` or `class`; the function takes any name in any case.
-    kind = inspect.Parameter.POSITIONAL_ONLY if keyword.iskeyword(key) else inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(key, kind, annotation=key, default=_default(schema, key))
+class _Inlining:
+    """Replaces references by the schemas that they refer to, up to a depth; from there on a schema is its type alone."""
+
+    def __init__(self, root: JsonObject, depth: int) -> None:
+        self._root = root
+        self._depth = depth
+        self._nodes = count()
+
+    def of(self, value: Any, above: frozenset[str]) -> Any:
+        if not isinstance(value, (dict, list)):
+            return value
+        if self._depth and next(self._nodes) >= _NODES_MAX:
+            raise _TooLargeError
+        if isinstance(value, list):
+            return [self.of(item, above) for item in cast("list[Any]", value)]
+        fields = cast("JsonObject", value)
+        named = fields.get("$ref")
+        if not isinstance(named, str):  # A property may have this name.
+            return {key: self.of(item, above) for key, item in fields.items()}
+        target = value_at(self._root, named.removeprefix("#"))
+        beside = {key: item for key, item in fields.items() if key != "$ref"}
+        if named in above:
+            return {"description": "(nested as above)"} | self._type_of(target) | beside
+        if len(above) >= self._depth:
+            return self._type_of(target) | beside
+        return self.of(target, above | {named}) | beside
+
+    @staticmethod
+    def _type_of(target: JsonObject) -> JsonObject:
+        return {key: target[key] for key in ("type",) if key in target}
+
+
+def _parameter(schema: Mapping[str, Any], key: str) -> inspect.Parameter:
+    # The annotation is text: only then does the SDK resolve the types, and finds plain `object` for its isinstance check.
+    return inspect.Parameter("argument", inspect.Parameter.KEYWORD_ONLY, annotation=key, default=_default(schema, key))
 
 
 def _default(schema: Mapping[str, Any], key: str) -> Any:
