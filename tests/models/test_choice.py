@@ -76,8 +76,11 @@ def test_what_is_no_model_is_refused(thing: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("google:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
-        ("google-gla:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
+        ("google-vertex:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
+        ("anthropic:claude-5", "there are no models by Anthropic's Messages API; there are those of Gemini ('gemini:NAME')"),
+        ("openai-responses:gpt-5.2", "'openai:gpt-5.2' asks the same one by chat completions"),
+        ("openai-responses:", "'openai:NAME' asks the same one by chat completions"),
+        ("openai-chat:gpt-5.2", "'openai:gpt-5.2'"),
         ("opnai:gpt-5.2", "'openai:gpt-5.2'"),
         ("foo:bar", "unknown provider 'foo' in the model name 'foo:bar'"),
         ("gemma3:4b", "'openai:gemma3:4b'"),
@@ -92,7 +95,16 @@ def test_a_name_with_an_unknown_provider_is_refused_before_anything_is_sent(name
 
 def test_a_provider_alone_means_its_usual_model() -> None:
     assert provider_of("embedded") == ("embedded", None)
-    assert open_model("gemini", env={"GEMINI_API_KEY": "k"}).name == "gemini-flash-latest"
+    for name in ("gemini", "gemini:", "google", "google:"):
+        assert open_model(name, env={"GEMINI_API_KEY": "k"}).name == "gemini-flash-latest"
+
+
+def test_google_is_another_name_of_the_provider_gemini() -> None:
+    model = choose_model("google:gemini-3.8-flash", env=KEY)
+    assert isinstance(model, GeminiModel)
+    assert model.name == "gemini-3.8-flash"
+    assert choose_model("gemini-3.8-flash", provider="google", env=KEY).name == "gemini-3.8-flash"
+    assert open_model("google:gemini-3.8-flash", api="interactions", env=KEY).name == "gemini-3.8-flash"
 
 
 @pytest.mark.parametrize(

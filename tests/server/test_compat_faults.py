@@ -57,6 +57,28 @@ def site() -> Iterator[Site]:
 # Unknown models -----------------------------------------------------------------------------------------------------------
 
 
+def test_google_before_the_name_of_a_model_means_gemini() -> None:
+    with FakeGemini.in_thread(["Hi."] * 3, models=KNOWN) as fake:
+        provider = Provider(name="gemini", open=lambda name: gemini_model(fake, name))
+        for default in ("gemini", None):
+            providers = Providers({"gemini": provider}, default=default)
+            with serving(Service(Gate(STAGE, []), providers=providers)) as site:
+                asked = {"model": f"google:{KNOWN[0]}", "messages": [{"role": "user", "content": "hi"}]}
+                assert site.post("/v1/chat/completions", asked).json["choices"][0]["message"]["content"] == "Hi."
+                assert site.get(f"/v1/models/google:{KNOWN[0]}").status == 200
+        assert {request.model for request in fake.requests} == {KNOWN[0], ""}
+
+
+def test_an_unknown_model_is_named_in_the_words_of_the_client_that_asks_for_it(behind: tuple[Site, Any]) -> None:
+    site, _ = behind
+    for name in ("nope", "nope:x"):
+        problem = site.get(f"/v1/models/{name}").json["error"]
+        assert (problem["type"], problem["code"]) == ("invalid_request_error", "model_not_found"), problem
+        assert "''" not in problem["message"]
+        googles = site.get(f"/v1/models/{name}", **{"x-goog-api-key": "k"}).json["error"]
+        assert (googles["code"], googles["status"]) == (404, "NOT_FOUND"), googles
+
+
 @pytest.mark.judge("openai")
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["our tools", "its tools"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

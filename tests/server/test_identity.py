@@ -303,6 +303,8 @@ def test_requests_per_minute_run_out(serve, access) -> None:
 def test_models_are_limited_by_name_for_the_service_and_for_a_token(serve) -> None:
     site = serve(models=("demo:*", "openai:small"))
     assert site.chat({"prompt": "x", "provider": "gemini", "model": "m"}, **by("alice")).status == 422
+    for named in ({"model": "google:m"}, {"provider": "google", "model": "m"}):  # another name of the same
+        assert "the model 'gemini:m' may not be used" in site.chat({"prompt": "x", **named}, **by("alice")).json["message"]
     assert site.chat({"prompt": "x", "model": "openai:large"}, **by("alice")).status == 422
     assert "may not be used" in site.chat({"prompt": "x", "model": "openai:large"}, **by("alice")).json["message"]
     assert "may not" not in site.chat({"prompt": "x", "model": "openai:small"}, **by("alice")).json.get("message", "")

@@ -17,7 +17,7 @@ import click
 from callgate.cli.error_hints import for_command_line
 from callgate.errors import UsageError
 from callgate.models import Model
-from callgate.models.choice import choose_model, has_gemini_key, provider_of
+from callgate.models.choice import ALIASES, choose_model, has_gemini_key, provider_of
 from callgate.models.demo import DemoModel
 from callgate.testing import answer
 from callgate.types import Limits
@@ -85,6 +85,7 @@ def choose(
             except UsageError as error:
                 raise click.UsageError(str(error)) from error
     provider = provider or _at_hand(env)
+    provider = ALIASES.get(provider, provider)
     if provider not in PROVIDERS:
         raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")
     return replace(PROVIDERS[provider](model, env, limits), provider=provider)

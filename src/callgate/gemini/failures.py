@@ -132,7 +132,9 @@ def _invalid(
     field = clean(str(violations[0].get("field") or "")) if violations else ""
     found = _PLACE.search(f"{field} {message}")
     tool = sent.tools[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
-    meant = f" (this is the tool {tool!r})" if tool else f" (the model is {sent.model!r})" if code == 404 else ""
+    meant = (
+        f" (this is the tool {tool!r})" if tool else f" (the model is {sent.model!r})" if code == 404 and sent.model else ""
+    )
     return InvalidRequestError(
         f"the server refused the request ({named}): {message}{meant}",
         status=word,

@@ -16,6 +16,7 @@ from callgate.models import Mode, Model
 from callgate.types import Limits
 
 __all__ = [
+    "ALIASES",
     "APIS",
     "MODEL_DEFAULT",
     "PROVIDERS",
@@ -42,8 +43,8 @@ APIS: tuple[Api, ...] = ("generateContent", "interactions")
 def open_model(model: ModelLike, *, mode: Mode = "auto", api: Api | None = None, env: Env | None = None) -> Model:
     """Open a model, with tools declared in this mode, and asked by this API if it is one of Gemini.
 
-    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, `embedded` and `gemini`
-    alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
+    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` (or `google:NAME`) name the provider too,
+    `embedded` and `gemini` alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
 
     Raises:
         UsageError: it cannot be used; the message says what is missing.
@@ -77,6 +78,7 @@ def choose_model(
         provider, name = provider_of(name)
     if provider is None:
         provider = "gemini" if has_gemini_key(env) else "embedded"
+    provider = ALIASES.get(provider, provider)
     if provider not in PROVIDERS:
         raise UsageError(f"unknown provider {provider!r}: use one of {', '.join(map(repr, PROVIDERS))}")
     return PROVIDERS[provider](name, env, limits)
@@ -89,10 +91,13 @@ def provider_of(name: str) -> tuple[str, str | None]:
         UsageError: the name begins with a provider that does not exist, or is a misspelt one.
     """
     head, colon, rest = name.partition(":")
+    head = ALIASES.get(head, head)
     if head in PROVIDERS:
         return head, rest or None
     if name.endswith(".gguf"):
         return "embedded", name
+    if colon and (instead := _NOT_OFFERED.get(head.lower())) is not None:
+        raise UsageError(f"the model name {name!r}: {instead.format(name=rest or 'NAME')}")
     near = _nearest(head)
     if colon and "/" not in head:
         usable = f"{near or 'openai'}:{rest if near else name}"
@@ -113,6 +118,8 @@ def _nearest(word: str) -> str | None:
 
     if word.lower() in ("google", "vertex", "vertexai") or word.lower().startswith(("google-", "google_")):
         return "gemini"
+    if word.lower() in ("openai-chat", "openai_chat"):
+        return "openai"
     return next(iter(get_close_matches(word.lower(), PROVIDERS, n=1, cutoff=0.85)), None)
 
 
@@ -207,3 +214,20 @@ PROVIDERS: dict[str, Callable[[str | None, Env, Limits | None], Model]] = {
     "embedded": _embedded,
 }
 """Name of a provider -> what opens one of its models."""
+
+ALIASES = {"google": "gemini"}
+"""Another name of a provider -> the provider."""
+
+_ANTHROPIC = (
+    "there are no models by Anthropic's Messages API; there are those of Gemini ('gemini:NAME'), of servers with OpenAI's "
+    "chat completions ('openai:NAME' with OPENAI_BASE_URL, also a gateway to Anthropic's) and 'embedded'. "
+    "`callgate serve` has /v1/messages for clients of Anthropic"
+)
+_RESPONSES = (
+    "there are no models by OpenAI's Responses API; 'openai:{name}' asks the same one by chat completions. "
+    "`callgate serve` has /v1/responses for clients of OpenAI"
+)
+_NOT_OFFERED = {
+    "anthropic": _ANTHROPIC, "claude": _ANTHROPIC, "openai-responses": _RESPONSES, "openai_responses": _RESPONSES,
+}  # fmt: skip
+"""Prefix of another program's names -> what there is instead."""

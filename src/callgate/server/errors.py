@@ -209,7 +209,9 @@ def is_googles(scope: Scope) -> bool:
     if path.startswith(_GOOGLE_PLACES):
         return True
     named = any(name.startswith(b"x-goog-") for name, _ in scope["headers"])
-    return path.startswith("/v1/") and (named or _GOOGLE_PATH.search(path) is not None)
+    # What is read has no verb: the name of a model may have a colon.
+    is_verb = scope["method"] not in ("GET", "HEAD") and _GOOGLE_PATH.search(path) is not None
+    return path.startswith("/v1/") and (named or is_verb)
 
 
 def _shape_of(scope: Scope) -> Callable[[Problem, Scope], JsonObject] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from callgate.errors import UsageError
 from callgate.models import Model
-from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
+from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
 from callgate.run.gate import Gate
 
 __all__ = ["Provider", "Providers", "usual_providers"]
@@ -53,16 +53,21 @@ class Providers:
         """
         if provider is None:
             assert model is not None
-            if ":" in model and model.partition(":")[0] in self.known:
-                provider, _, rest = model.partition(":")
-                model = rest or None
+            head, colon, rest = model.partition(":")
+            if colon and self._own(head) in self.known:
+                provider, model = head, rest or None
             else:
                 # A model of Gemini has no colon in its name, so that what stands before one is meant for a provider.
-                is_name = self._default in self.known and not (self._default == "gemini" and ":" in model)
-                provider = self._default if is_name else provider_of(model)[0]
+                is_name = self._default in self.known and not (self._default == "gemini" and colon)
+                provider = (self._default if is_name else None) or provider_of(model)[0]
+        provider = self._own(provider)
         if provider not in self.known:
             raise UsageError(f"there is no provider {provider!r}; there are {', '.join(sorted(self.known))}")
         return provider, model
+
+    def _own(self, name: str) -> str:
+        """The name of a provider that a request may call by another one."""
+        return name if name in self.known else ALIASES.get(name, name)
 
     def open(self, provider: str | None, model: str | None) -> Model:
         """The model that a request names.
