@@ -2,6 +2,7 @@
 // whatever it does not know stays text. `MarkdownStream` renders an answer while it arrives: a block that another one has
 // followed is final and is never touched again, so long answers cost no more at their end than at their beginning.
 
+import { codeNodes } from "./code.js";
 import { el } from "./dom.js";
 import { plain, shown } from "./text.js";
 
@@ -34,7 +35,7 @@ export function blocks(lines) {
   return found;
 }
 
-const READERS = [readFence, readHeading, readRule, readQuote, readList, readTable, readParagraph];
+const READERS = [readFence, readFormula, readHeading, readRule, readQuote, readList, readTable, readParagraph];
 
 function readFence(lines, at) {
   const open = FENCE.exec(lines[at]);
@@ -44,6 +45,23 @@ function readFence(lines, at) {
   while (end < lines.length && !closing.test(lines[end])) end += 1;
   const strip = new RegExp(`^ {0,${open[1].length}}`);
   return { kind: "code", language: open[3].trim(), lines: lines.slice(at + 1, end).map((line) => line.replace(strip, "")), end: end + 1 };
+}
+
+/** A formula on lines of its own is shown as it was written: its backslashes and stars mean something else there. */
+function readFormula(lines, at) {
+  const open = /^ {0,3}(\$\$|\\\[)/.exec(lines[at])?.[1];
+  if (!open) return null;
+  const close = open === "$$" ? "$$" : "\\]";
+  const first = lines[at].trim();
+  let end = at;
+  const closed = first.indexOf(close, 2);
+  if (closed >= 0 && (closed !== first.length - 2 || !FORMULA.test(first.slice(2, -2)))) return null;
+  if (closed < 0) {
+    do end += 1;
+    while (end < lines.length && !BLANK.test(lines[end]) && !lines[end].trimEnd().endsWith(close));
+    if (end < lines.length - 1 && BLANK.test(lines[end])) return null; // at the end of the text it may still be arriving
+  }
+  return { kind: "formula", text: lines.slice(at, end + 1).join("\n").trim(), end: end + 1 };
 }
 
 function readHeading(lines, at) {
@@ -118,10 +136,14 @@ function cells(line) {
 function readParagraph(lines, at) {
   let end = at + 1;
   while (end < lines.length && !BLANK.test(lines[end]) && !isBreak(lines[end]) && !readTable(lines, end)) end += 1;
-  return { kind: "paragraph", text: lines.slice(at, end).join("\n"), end };
+  const text = lines.slice(at, end).join("\n");
+  // A line of signs below a text makes it a heading; one of dashes alone is read as a rule already, and ends the paragraph here.
+  const under = /^ {0,3}(=+|-{2,})[ \t]*$/.exec(lines[end] ?? "");
+  if (under) return { kind: "heading", level: under[1][0] === "=" ? 1 : 2, text, end: end + 1 };
+  return { kind: "paragraph", text, end };
 }
 
-const isBreak = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
+const isBreak = (line) => FENCE.test(line) || /^ {0,3}(?:=+|\$\$.*|\\\[.*)[ \t]*$/.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
 
 const VIEWS = {
   paragraph: (block, depth) => el("p", { dir: "auto" }, inline(block.text, depth)),
@@ -130,6 +152,7 @@ const VIEWS = {
   rule: () => el("hr"),
   quote: (block, depth) => el("blockquote", {}, views(block.lines, depth + 1)),
   code: codeView,
+  formula: (block) => el("pre", { class: "math", tabindex: "0", "aria-label": "Formula in TeX" }, shown(block.text)),
   list: (block, depth) =>
     el(block.ordered ? "ol" : "ul", block.ordered && block.first !== 1 ? { start: block.first } : {}, block.items.map((item) => itemView(item, depth))),
   table: (block, depth) =>
@@ -138,7 +161,7 @@ const VIEWS = {
       { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
       el(
         "table",
-        {},
+        { dir: "auto" },
         el("thead", {}, el("tr", {}, block.head.map((cell, i) => el("th", { class: block.align[i], scope: "col" }, inline(cell, depth))))),
         el("tbody", {}, block.rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { class: block.align[i] }, inline(cell, depth)))))),
       ),
@@ -162,7 +185,7 @@ function itemView(lines, depth) {
 
 function codeView(block) {
   const text = block.lines.join("\n");
-  const code = el("code", {}, shown(text));
+  const code = el("code", {}, codeNodes(text, block.language));
   return el(
     "figure",
     { class: "code" },
@@ -191,7 +214,7 @@ export async function copy(target, text) {
 // Marks inside of a line --------------------------------------------------------------------------------------------------
 
 const REACH = 4000; // how far a mark may be from its end: a bound on the work for text that is full of open marks
-const SPECIAL = /[\\`*_~[!<h\n&]/g;
+const SPECIAL = /[\\`*_~[!<h\n&$]/g;
 const ESCAPED = /[!-/:-@[-`{-~]/;
 const BARE_LINK = /^https?:\/\/[^\s<>"'`]+/;
 
@@ -221,7 +244,10 @@ export function inline(text, depth = 0) {
 }
 
 const MARKS = {
-  "\\": (text, at) => {
+  "\\": (text, at, depth, dead) => {
+    const close = { "(": "\\)", "[": "\\]" }[text[at + 1]];
+    const formula = close ? until(text, at, close, dead) : null;
+    if (formula) return formula;
     if (text[at + 1] === "\n") return { nodes: [el("br")], end: at + 2 };
     return ESCAPED.test(text[at + 1] || "") ? { nodes: [document.createTextNode(text[at + 1])], end: at + 2 } : null;
   },
@@ -231,6 +257,12 @@ const MARKS = {
     if (close < 0) return { nodes: [document.createTextNode(ticks)], end: at + ticks.length };
     const inner = text.slice(at + ticks.length, at + ticks.length + close).replace(/\n/g, " ");
     return { nodes: [el("code", {}, shown(/^ .*\S.* $/.test(inner) ? inner.slice(1, -1) : inner))], end: at + close + 2 * ticks.length };
+  },
+  // Money is no formula: a dollar sign opens one before a character and closes it after one, and no digit follows.
+  $: (text, at, depth, dead) => {
+    if (text[at + 1] === "$") return until(text, at, "$$", dead);
+    const found = /^\$(?![\s$])[^$\n]{0,1000}?(?<![\s\\])\$(?!\d)/.exec(text.slice(at, at + 1010));
+    return found && FORMULA.test(found[0].slice(1, -1)) ? formulaView(found[0], at) : null;
   },
   "*": emphasis,
   _: emphasis,
@@ -255,6 +287,22 @@ const MARKS = {
     return found && { nodes: [document.createTextNode(chars[found[1]])], end: at + found[0].length };
   },
 };
+
+// Brackets that were escaped in a sentence hold words; formulas hold signs, or a single letter.
+const FORMULA = /[\\^_={}<>+*/|]|^\s*[a-zA-Z\d]{1,2}\s*$/;
+
+/** A formula from its first sign to `close`, as it was written. */
+function until(text, at, close, dead) {
+  if (at < (dead[close] ?? 0)) return null;
+  const end = text.slice(at + 2, at + REACH).indexOf(close);
+  if (end > 0 && FORMULA.test(text.slice(at + 2, at + 2 + end))) return formulaView(text.slice(at, at + 2 + end + close.length), at);
+  if (end < 0) dead[close] = Math.min(text.length, at + REACH);
+  return null;
+}
+
+function formulaView(source, at) {
+  return { nodes: [el("code", { class: "math", title: "Formula in TeX" }, shown(source))], end: at + source.length };
+}
 
 function emphasis(text, at, depth, dead) {
   const mark = text[at];
@@ -361,12 +409,14 @@ export class MarkdownStream {
     this.text += piece;
     const lines = this.text.replace(/\r\n?/g, "\n").split("\n");
     const found = blocks(lines);
-    const settled = found.slice(0, -1);
+    // Signs alone on a line may yet become the line below a heading.
+    const open = found.length > 1 && /^ {0,3}[-=]+[ \t]*$/.test(lines.slice(found.at(-1).start).join("\n")) ? 2 : 1;
+    const settled = found.slice(0, -open);
     for (const node of this.open) node.remove();
     for (const block of settled) this.node.append(VIEWS[block.kind](block, 0));
-    const rest = found.at(-1);
-    this.open = rest ? [VIEWS[rest.kind](rest, 0)] : [];
+    const rest = found.slice(-open);
+    this.open = rest.map((block) => VIEWS[block.kind](block, 0));
     this.node.append(...this.open);
-    if (settled.length) this.text = lines.slice(rest.start).join("\n");
+    if (settled.length) this.text = lines.slice(rest[0].start).join("\n");
   }
 }
