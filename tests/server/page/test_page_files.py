@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import zipfile
 from pathlib import Path
@@ -72,6 +73,29 @@ def test_every_file_is_sent_as_what_it_is(path: Path) -> None:
     status, headers, body = get(f"/static/{path.name}")
     assert (status, headers["content-type"], body) == (200, kinds[path.suffix], path.read_bytes())
     assert headers["content-security-policy"] == CSP
+
+
+@pytest.mark.parametrize(
+    ("accepted", "zipped"),
+    [("gzip", True), ("br, gzip;q=0.5", True), ("deflate, *", True), ("", False), ("br", False), ("gzip;q=0", False),
+     ("gzip; q=0.000, br", False), ("identity", False)],
+)  # fmt: skip
+def test_a_file_is_compressed_for_those_who_say_that_they_read_it(accepted: str, zipped: bool) -> None:
+    status, headers, body = get("/static/app.js", accept_encoding=accepted)
+    assert (status, headers.get("content-encoding"), headers["vary"]) == (200, "gzip" if zipped else None, "Accept-Encoding")
+    assert (gzip.decompress(body) if zipped else body) == (STATIC / "app.js").read_bytes()
+    assert int(headers["content-length"]) == len(body)
+    assert get("/static/app.js", accept_encoding=accepted, if_none_match=headers["etag"])[0] == 304
+
+
+def test_the_whole_page_weighs_less_than_200_kilobytes() -> None:
+    assert sum(len(get(f"/static/{path.name}", accept_encoding="gzip")[2]) for path in STATIC.iterdir()) < 200_000
+
+
+def test_every_module_is_asked_for_at_once() -> None:
+    index = (STATIC / "index.html").read_text("utf-8")
+    asked = re.findall(r'<link rel="modulepreload" href="/static/([\w.]+)">', index)
+    assert asked == sorted(path.name for path in STATIC.glob("*.js") if path.name != "app.js")
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
