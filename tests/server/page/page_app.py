@@ -86,6 +86,27 @@ async for event in gate.stream("Which files changed?"):
 """
 
 
+FORMULAS = r"""Size
+====
+
+Let \(a^2 + b\,c\) be $x_1$, for $5 or $6.
+
+$$
+a * b * c
+- d
+$$
+
+```python
+def f(x):  # twice
+    return "a" * 2
+```
+
+```diff
+-old line
++new line
+```
+"""
+
 WIDE_TABLE = "\n".join(
     ["|" + "|".join(f" heading{column} " for column in range(14)) + "|", "|" + "---|" * 14]
     + ["|" + "|".join(f" value{row}{column} " for column in range(14)) + "|" for row in range(3)]
@@ -204,6 +225,7 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
         {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(_png()).decode()}},
     ],
     "table": lambda said, done: WIDE_TABLE,
+    "formulas": lambda said, done: FORMULAS,
     "joiners": lambda said, done: "\U0001f469\u200d\U0001f33e \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 pay\u200cme",
     "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
 }  # fmt: skip

@@ -102,7 +102,8 @@ export const api = {
   rename: (id, title) => json("PATCH", session(id), { title }),
   remove: (id) => json("DELETE", session(id)),
   cancel: (id) => json("POST", session(id, "/cancel"), {}),
-  fork: (id, after) => json("POST", session(id, "/fork"), after ? { after } : {}),
+  /** `where` says up to which exchange: `{after: id}` or `{before: id}`. */
+  fork: (id, where) => json("POST", session(id, "/fork"), where),
   undo: (id, exchanges) => json("POST", session(id, "/undo"), { exchanges }),
   approvals: () => json("GET", "/api/v1/approvals"),
   answer: (id, call, answer) => json("POST", `/api/v1/approvals/${part(id)}/${part(call)}`, answer),

@@ -2,8 +2,10 @@
 
 import { Refused, Unreachable, api, ask, watchers } from "./api.js";
 import { button, byId, el, icon, refill } from "./dom.js";
+import { Composer, message } from "./composer.js";
 import { askText, askToken, confirm, help } from "./dialogs.js";
-import { Choice, drawTheme, nextTheme, settings } from "./settings.js";
+import { exportText } from "./export.js";
+import { Choice, branches, drawTheme, nextTheme, settings } from "./settings.js";
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
 import { listen } from "./keys.js";
@@ -42,7 +44,9 @@ const page = {
     drawTitle();
     byId("stop").hidden = !talk.isLive;
     byId("send").hidden = talk.isLive;
+    byId("export").hidden = !talk.views.length;
     drawSpent();
+    drawBranches();
     list.mark(talk.id);
     const hash = talk.id && (talk.session || talk.isLive) ? `#${encodeURIComponent(talk.id)}` : "";
     if (hash && location.hash !== hash) history.replaceState(null, "", hash);
@@ -69,16 +73,28 @@ const page = {
     // The service goes on with a paused conversation when it is answered; from here on it is watched again.
     if (!wasLive) await talk.again(true);
   }),
-  refused(error, said) {
-    if (said !== null && !prompt.value) prompt.value = said;
-    grow();
+  refused(error, given) {
+    if (given) composer.restore(given);
     failed(error);
   },
+  /** Nothing runs any more: what waited is sent, unless somebody has to look at what happened first. */
+  rested(event) {
+    const { reply } = event;
+    if (reply?.approvals?.length) return;
+    if (!reply || reply.finish_reason === "cancelled" || talk.session?.state === "interrupted") composer.unqueue();
+    else if (composer.queue.length) talk.send(composer.next(), choice.value);
+  },
   fork: deed(async (id, exchange) => {
-    const { session } = await api.fork(id, exchange);
-    list.load();
-    await go(session);
-    say("This is a fork of the previous conversation.");
+    const { session } = await api.fork(id, { after: exchange });
+    await branch(id, session);
+  }),
+  /** A changed message is sent in a fork: the conversation as it was stays. */
+  edit: deed(async (view, given) => {
+    const { id } = talk;
+    if (!id || !view.exchange) return;
+    const { session } = await api.fork(id, { before: view.exchange });
+    await branch(id, session);
+    talk.send(given, choice.value);
   }),
   undo: deed(() => undo()),
   retry: deed((view) => retry(view)),
@@ -133,12 +149,22 @@ const panel = new Panel(talk, NARROW, {
     welcome();
   },
 });
+const composer = new Composer({ field: prompt, tray: byId("tray"), input: byId("files") }, { failed: remark });
 const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Name, as the provider spells it"));
 
 function drawTitle() {
   byId("title").textContent = plain(talk.title);
   const waits = talk.asking.length ? `(${talk.asking.length}) ` : "";
   document.title = talk.id ? `${waits}${oneLine(talk.title, 60)} · callgate` : "callgate";
+}
+
+/** Where a conversation was branched from, and what was branched from it. */
+function drawBranches() {
+  const { all } = branches;
+  const to = (id, words) => el("a", { href: `#${encodeURIComponent(id)}` }, oneLine(words, 60));
+  const origin = all[talk.id];
+  const made = Object.entries(all).filter(([, { from }]) => talk.id && from === talk.id);
+  refill(byId("branches"), origin && ["branch of ", to(origin.from, origin.fromTitle)], origin && made.length > 0 && " · ", made.length > 0 && ["branches: ", made.map(([id, { title }], at) => [at > 0 && ", ", to(id, title)])]);
 }
 
 function drawSpent() {
@@ -150,6 +176,7 @@ function drawSpent() {
 function fresh() {
   panel.looked = null;
   talk.reset(null);
+  composer.follow(null);
   banner("");
   welcome();
   history.replaceState(null, "", location.pathname + location.search);
@@ -159,13 +186,33 @@ function fresh() {
 }
 
 function welcome() {
-  if (!talk.views.length && !talk.id) talk.welcome(many(tools.tools.length, "tool"));
+  if (!talk.views.length && !talk.id) talk.welcome(tools.tools, starter);
+}
+
+/** Puts a question into the field, where it can still be changed. */
+function starter(words) {
+  prompt.value = words;
+  composer.changed();
+  prompt.focus();
+}
+
+/** Opens a fork, under a title of its own and with the way back. */
+async function branch(from, to) {
+  const title = talk.title.replace(/ \(branch(?: \d+)?\)$/, "");
+  const taken = list.sessions.filter((each) => (each.title || "").startsWith(`${title} (branch`)).length;
+  const own = oneLine(`${title.slice(0, 60)} (branch${taken ? ` ${taken + 1}` : ""})`, 80);
+  await api.rename(to, own).catch(() => null);
+  branches.add(to, { from, title: own, fromTitle: talk.title });
+  list.load();
+  await go(to);
+  say("This is a branch of the previous conversation.");
 }
 
 const go = deed(async (id) => {
   panel.looked = null;
   closeSidebar();
   banner("");
+  composer.follow(id);
   try {
     await talk.open(id);
   } catch (error) {
@@ -177,14 +224,19 @@ const go = deed(async (id) => {
 
 function submit(event) {
   event?.preventDefault();
-  const said = prompt.value.trim();
-  if (!said || talk.isLive) return;
+  if (composer.isReading) return;
+  const given = composer.take();
+  if (!given) return;
+  if (talk.isLive) {
+    composer.wait(given);
+    say("The message is sent when the run ends.");
+    return;
+  }
   if (!talk.views.length) byId("talk").replaceChildren();
-  prompt.value = "";
-  grow();
   banner("");
   panel.looked = null;
-  talk.send(said, choice.value);
+  talk.send(given, choice.value);
+  composer.name(talk.id);
   say("Sent.");
 }
 
@@ -205,28 +257,40 @@ const stop = deed(async () => {
 
 async function undo() {
   if (talk.isLive || !talk.id || !talk.views.length) return;
-  const { said, exchange } = (await talk.settled()) ?? {};
+  const { said, parts, exchange } = (await talk.settled()) ?? {};
   if (!exchange || talk.isLive || document.querySelector("dialog[open]")) return;
   const text = [`“${oneLine(said ?? "", 120)}” and everything after it will be removed.`, "Files written by its calls will be restored."];
   if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
   const { files = [], notes = [] } = await api.undo(talk.id, [exchange]);
   await talk.again();
-  if (said && !prompt.value) prompt.value = said;
-  grow();
+  composer.restore(message(said, parts));
   prompt.focus();
   const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
   remark(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
   list.load();
 }
 
-/** Sends the message of a failed exchange again, in its place. */
+/** Sends the message of an exchange again, in its place. What its calls wrote is restored first, so that is asked about. */
 async function retry(view) {
   if (talk.isLive || !talk.id || !view.exchange) return;
-  const { said } = view;
+  const { said, parts } = view;
+  const text = [`${many(view.cards.size, "call")} of this exchange will be undone as far as files are concerned, and made again if the model wants to.`];
+  if (view.cards.size && !(await confirm("Send the message again?", text, "Send again"))) return;
+  if (!prompt.value) composer.keep(said); // somebody may close the page between the two requests
   await api.undo(talk.id, [view.exchange]);
   await talk.again();
   banner("");
-  talk.send(said, choice.value);
+  talk.send(message(said, parts), choice.value);
+  composer.changed();
+}
+
+/** The conversation as a file. */
+function exportTalk() {
+  if (!talk.session) return;
+  const url = URL.createObjectURL(new Blob([exportText(talk.session)], { type: "text/markdown" }));
+  const name = talk.title.replace(/[^\p{L}\p{N}._-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "conversation";
+  el("a", { href: url, download: `${name}.md` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
 function openSidebar() {
@@ -247,11 +311,6 @@ function shade() {
 }
 
 // The frame ---------------------------------------------------------------------------------------------------------------
-
-function grow() {
-  prompt.style.height = "auto";
-  prompt.style.height = `${Math.min(prompt.scrollHeight, innerHeight * 0.4)}px`;
-}
 
 function stepTurn(by) {
   const nodes = talk.views.map((view) => view.node);
@@ -299,6 +358,8 @@ function bind() {
   refill(byId("sidebar-close"), icon("close"));
   refill(byId("panel-open"), icon("panel"));
   refill(byId("panel-close"), icon("close"));
+  refill(byId("attach"), icon("attach"));
+  refill(byId("export"), icon("save"));
   drawTheme(byId("theme"));
   const clicks = {
     new: () => {
@@ -320,10 +381,14 @@ function bind() {
     "panel-open": () => panel.open(!panel.isOpen),
     "panel-close": () => panel.open(false),
     "help-open": () => help(settings),
+    attach: () => byId("files").click(),
+    export: exportTalk,
   };
   for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
   byId("composer").addEventListener("submit", submit);
-  prompt.addEventListener("input", grow);
+  const main = byId("main");
+  main.addEventListener("dragover", (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault());
+  main.addEventListener("drop", (event) => composer.receive(event, event.dataTransfer));
   prompt.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
   });

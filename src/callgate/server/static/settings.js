@@ -49,6 +49,18 @@ export const settings = {
   },
 };
 
+const BRANCHES_MAX = 200;
+
+/** Which conversation was branched from which: `{id: {from, title, fromTitle}}`. */
+export const branches = {
+  get all() {
+    return read().branches || {};
+  },
+  add(id, origin) {
+    keep({ branches: Object.fromEntries([...Object.entries(this.all), [id, origin]].slice(-BRANCHES_MAX)) });
+  },
+};
+
 /** Puts the theme on the page and on its button. */
 export function drawTheme(button) {
   const [picture, words] = THEMES[settings.theme];

@@ -1,14 +1,32 @@
 // The conversation that is open: its exchanges on the screen, the run that goes on in it, and what a person may do with it.
 
 import { Watch, api, freshKey } from "./api.js";
-import { el, refill } from "./dom.js";
+import { button, el, refill } from "./dom.js";
+import { message, promptOf } from "./composer.js";
 import { TurnView, exchanges, fill } from "./turn.js";
-import { oneLine } from "./text.js";
+import { count, many, oneLine } from "./text.js";
 
 const FIRST_DRAWN = 40; // exchanges that are there at once; older ones are put above them while the browser has nothing else to do
 const DRAWN_AT_ONCE = 25;
 const NEAR_PX = 120;
 const AGAIN_MS = 2000;
+
+const STARTERS_MAX = 3;
+const STARTERS = {
+  list_files: "Which files are here?",
+  read_file: "What does the README say?",
+  search_files: "Which files mention TODO?",
+  calculate: "What is 15% of 240?",
+  current_time: "What time is it in Tokyo?",
+};
+
+/** Questions that the tools at hand can answer. */
+function starters(tools) {
+  const names = new Set(tools.filter((each) => each.permission !== "deny").map((each) => each.name));
+  const known = Object.entries(STARTERS).filter(([name]) => names.has(name));
+  const others = tools.filter((each) => names.has(each.name) && !STARTERS[each.name] && each.description?.trim());
+  return [...known.map(([, words]) => words), ...others.map((each) => `Use ${oneLine(each.name, 40)}: ${oneLine(each.description.trim().split("\n")[0].replace(/\.$/, ""), 60)}`)].slice(0, STARTERS_MAX);
+}
 
 export class Talk {
   /** `page` is told of everything that the frame around the conversation shows. */
@@ -21,6 +39,7 @@ export class Talk {
       fork: (view) => page.fork(this.id, view.exchange),
       undo: () => page.undo(),
       retry: (view) => page.retry(view),
+      edit: (view, text) => page.edit(view, message(text, view.parts)),
       goOn: () => page.goOn(),
       look: (view) => page.look(view),
       grew: () => this.follow(),
@@ -169,12 +188,12 @@ export class Talk {
 
   // Running -----------------------------------------------------------------------------------------------------------------
 
-  send(prompt, choice) {
+  send(given, choice) {
     this.id ??= `web-${freshKey().slice(0, 12)}`;
-    const view = new TurnView(this.does, { said: prompt });
+    const view = new TurnView(this.does, { said: given.text, parts: given.parts });
     this.views.push(view);
     this.place.append(view.node);
-    this.start(view, { body: { prompt, session: this.id, stream: true, ...choice } });
+    this.start(view, { body: { prompt: promptOf(given), session: this.id, stream: true, ...choice } });
   }
 
   /** Goes on with what stopped. */
@@ -234,8 +253,12 @@ export class Talk {
   }
 
   isOver(event) {
+    const { id } = this;
     this.scroll.dataset.settling = "";
-    this.settling = this.settle(event).finally(() => delete this.scroll.dataset.settling);
+    this.settling = this.settle(event).finally(() => {
+      delete this.scroll.dataset.settling;
+      if (!this.isLive && id === this.id) this.page.rested(event);
+    });
   }
 
   /** The last exchange as the service knows it: what is done to it needs its id, which comes after the run has ended. */
@@ -281,9 +304,10 @@ export class Talk {
     view.close({ reason: "" });
     this.page.found();
     const ticket = this.ticket;
+    const { id } = this;
     const read = () =>
       ticket === this.ticket &&
-      this.again().catch((error) => {
+      this.again().then(() => id === this.id && !this.isLive && this.page.rested({}), (error) => {
         this.page.failed(error);
         this.timer = setTimeout(read, AGAIN_MS);
       });
@@ -305,7 +329,7 @@ export class Talk {
         view.node.remove();
         this.views.pop();
       }
-      this.page.refused(error, view.said);
+      this.page.refused(error, view.said === null ? null : message(view.said, view.parts));
       // Somebody else's run is under way: it is shown instead.
       if (error.status === 409) this.again().catch(() => null);
     }
@@ -341,15 +365,23 @@ export class Talk {
     return oneLine(this.session?.title || this.views[0]?.said || "", 80) || "New conversation";
   }
 
-  /** What an empty conversation shows. */
-  welcome(tools) {
+  /** What an empty conversation shows: what the tools at hand may do, and what can be asked of them. */
+  welcome(tools, ask) {
+    const asks = tools.filter((each) => each.permission === "ask").length;
+    const denied = tools.filter((each) => each.permission === "deny").length;
+    const kinds = [
+      asks && `${asks === tools.length ? "All of them" : count(asks)} wait here for your approval before they run`,
+      tools.length - asks - denied && `${asks + denied ? count(tools.length - asks - denied) : "All of them"} run without asking`,
+      denied && `${count(denied)} are denied`,
+    ].filter(Boolean);
     refill(
       this.place,
       el(
         "div",
         { class: "welcome" },
         el("h2", {}, "What can I do for you?"),
-        el("p", {}, "The model may call ", el("strong", {}, tools), ". Calls with side effects wait here for your approval, with a preview of the change."),
+        el("p", {}, "The model may call ", el("strong", {}, many(tools.length, "tool")), tools.length ? `. ${kinds.join("; ")}.` : "."),
+        el("ul", { class: "starters" }, starters(tools).map((words) => el("li", {}, button(words, { "data-do": "starter", onclick: () => ask(words) })))),
         el("p", { class: "quiet" }, "Press ", el("kbd", {}, "?"), " for the keyboard shortcuts."),
       ),
     );

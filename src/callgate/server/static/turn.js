@@ -6,6 +6,7 @@ import { MarkdownStream, copy, markdown } from "./markdown.js";
 import { mediaView, textView } from "./bigtext.js";
 import { madeView, sourcesView, stepOf, stepView } from "./sources.js";
 import { Clock } from "./timeline.js";
+import { fileText } from "./composer.js";
 import { cost, count, duration, many, oneLine, shown } from "./text.js";
 
 const LONG_ANSWER = 200_000; // an answer beyond this is shown as text: marks in it would cost more than they are worth
@@ -47,8 +48,8 @@ export class TurnView {
     this.text = "";
     this.usage = null;
     this.heading = el("h2", { class: "unseen" }, said === null ? "Continued" : `You asked: ${oneLine(said, 120)}`);
-    const media = parts.filter((part) => part.inlineData).map(mediaView);
-    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "Your message") : el("p", { dir: "auto" }, shown(said)), media);
+    this.parts = parts.filter((part) => part.text === undefined || fileText(part)); // what went with the message
+    this.prompt = said === null ? null : el("div", { class: "said" }, saidView(said), this.parts.map(partView));
     this.work = el("div", { class: "work" });
     this.foot = el("footer", { class: "foot", hidden: true });
     this.node = el("article", { class: "turn" }, this.heading, this.prompt, this.work, this.foot);
@@ -140,15 +141,50 @@ export class TurnView {
       el(
         "span",
         { class: "tools" },
-        isLast && this.canRetry && this.exchange && button("Retry", { class: "link", "data-do": "retry", title: "Send the message again", onclick: () => this.does.retry(this) }, "again"),
+        isLast && this.exchange && this.said !== null && button(this.canRetry ? "Retry" : "Regenerate", { class: "link", "data-do": "retry", title: "Send the message again, in place of this exchange", onclick: () => this.does.retry(this) }, "again"),
         isLast && this.canRetry && this.isAnswered && this.exchange && button("Continue", { class: "link", "data-do": "continue", title: "Go on from the results so far", onclick: () => this.does.goOn() }, "send"),
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
         this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
+        this.exchange && this.said !== null && button("Edit", { class: "link", "data-do": "edit", title: "Change the message, in a new conversation that is the same up to here", onclick: () => this.edit() }, "edit"),
         this.exchange && button("Fork", { class: "link", "data-do": "fork", title: "Start a new conversation with everything up to here", onclick: () => this.does.fork(this) }, "fork"),
         isLast && this.exchange && button("Undo", { class: "link", "data-do": "undo", title: "Remove this exchange and restore the files it changed", onclick: () => this.does.undo(this) }, "undo"),
       ),
     );
     this.foot.hidden = false;
+  }
+
+  /** The message can be changed in its place; it is sent in a fork of the conversation. */
+  edit() {
+    const field = el("textarea", { rows: "3", "aria-label": "Your message" });
+    field.value = this.said;
+    const back = () => {
+      this.prompt.replaceWith(before);
+      this.prompt = before;
+      this.foot.querySelector("[data-do=edit]")?.focus();
+    };
+    const send = () => field.value.trim() && this.does.edit(this, field.value.trim());
+    const before = this.prompt;
+    this.prompt = el(
+      "form",
+      {
+        class: "said editing",
+        onsubmit: (event) => {
+          event.preventDefault();
+          send();
+        },
+        onkeydown: (event) => {
+          if (event.key === "Escape") back();
+          else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send();
+          else return;
+          event.preventDefault();
+          event.stopPropagation();
+        },
+      },
+      field,
+      el("div", { class: "answers" }, button("Cancel", { onclick: back }), el("button", { type: "submit", class: "primary" }, "Send")),
+    );
+    before.replaceWith(this.prompt);
+    field.focus();
   }
 
   get asking() {
@@ -229,6 +265,17 @@ export class TurnView {
       media: (response.parts || []).filter((part) => part.inlineData),
     });
   }
+}
+
+const saidView = (said) => (said.length > 4000 ? textView(said, "Your message") : said && el("p", { dir: "auto" }, shown(said)));
+
+/** What went with a message. */
+function partView(part) {
+  const file = fileText(part);
+  if (file) return el("details", { class: "attached" }, el("summary", {}, shown(file.name)), textView(file.text, file.name));
+  if (part.inlineData) return mediaView(part, "user");
+  const uri = part.fileData?.displayName || part.fileData?.fileUri;
+  return uri && el("p", { class: "quiet" }, shown(oneLine(uri, 200)));
 }
 
 const TAKES = {
@@ -315,16 +362,18 @@ export function exchanges(contents, records, listed = [], metadata = []) {
     if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
     found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: null })));
     if (reported.has(index)) found.at(-1)?.steps.push({ part: {}, record: null, metadata: reported.get(index) });
-    if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [], known: places.get(index) });
+    if (said.length) found.push({ said: saidIn(said), parts: said, steps: [], known: places.get(index) });
   }
   let after = -1;
   for (const known of listed) {
     if (known.answered) after = Math.max(after, found.findIndex((exchange) => exchange.known === known));
-    else found.splice((after += 1), 0, { said: known.said, parts: known.content.parts || [], steps: [], known });
+    else found.splice((after += 1), 0, { said: saidIn(known.content.parts || []) || known.said, parts: known.content.parts || [], steps: [], known });
   }
   match(found.flatMap((exchange) => exchange.steps).filter(({ part }) => part.functionCall), records || []);
   return found;
 }
+
+const saidIn = (parts) => parts.map((part) => (fileText(part) ? "" : part.text || "")).join("");
 
 /** Puts the steps of an exchange into its view. */
 export function fill(view, steps) {
