@@ -32,7 +32,7 @@ from callgate.cli.options import (
     set_option,
     store_option,
 )
-from callgate.cli.serve_workers import LISTEN_VARIABLE, follow_parent
+from callgate.cli.serve_workers import LISTEN_VARIABLE, follow_parent, peers_of_parent
 from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
@@ -309,6 +309,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         token=token,
         identities=None if options.access is None else _identities(options.access),
         models=options.allow_model,
+        peers=peers_of_parent(),
         endpoints=_endpoints(options),
         hosts=(*options.allow_host, *_names(options.host)),
         origins=options.allow_origin,

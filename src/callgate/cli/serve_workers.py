@@ -1,28 +1,42 @@
 """Several service processes on one socket: started, watched, started again when they die, and ended together.
 
 The socket and the arguments come in; the exit code goes out. Each process is a `callgate serve` of its own that shares the
-socket and the store with the others. The token reaches them through a pipe, so that it is in no environment. They watch
-another pipe that ends with this process, however it ends, and stop then as by a signal.
+socket and the store with the others, and has a private socket for requests that the others pass on to it. The token, and the
+secret by which they know one another, reach them through pipes, so that they are in no environment. They watch another pipe
+that ends with this process, however it ends, and stop then as by a signal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
-__all__ = ["LISTEN_VARIABLE", "follow_parent", "run_workers"]
+if TYPE_CHECKING:
+    from callgate.server.peers import Peers
+
+__all__ = ["LISTEN_VARIABLE", "follow_parent", "peers_of_parent", "run_workers"]
 
 LISTEN_VARIABLE = "CALLGATE_LISTEN_FD"
 """The descriptor of the socket, for a process that was started here."""
 PARENT_VARIABLE = "CALLGATE_PARENT_FD"
 """The descriptor of a pipe that ends with the parent, for a process that was started here."""
+PEERS_VARIABLE = "CALLGATE_PEERS_FD"
+"""The descriptor of a pipe with the number, the folder and the secret of a process, for one that was started here."""
+SUN_PATH_MAX = 90
+"""Longer paths of unix sockets may be refused."""
 QUICK_S = 5.0
 """A process that dies sooner than this after its start is started again only after a pause."""
 PAUSE_S = (0.5, 30.0)
@@ -50,15 +64,39 @@ def run_workers(count: int, listener: socket.socket, args: list[str], token: str
             signal.signal(number, stop)
     workers = [_Worker(number) for number in range(count)]
     read_end, write_end = os.pipe()  # Nobody else has the end to write to, so that it closes with this process.
+    folder, secret = _private_folder(), secrets.token_hex(32)
+    start = _Start(listener, read_end, args, token, folder, secret)
     try:
         while not stopping.is_set():
             for worker in workers:
-                _look_after(worker, listener, read_end, args, token)
+                _look_after(worker, start)
             stopping.wait(POLL_S)
         return _stop(workers, stop_s)
     finally:
         os.close(read_end)
         os.close(write_end)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _private_folder() -> str:
+    """A new folder that only this user can get at, with a path that is short enough for sockets."""
+    folder = tempfile.mkdtemp(prefix="callgate-")
+    if len(folder) > SUN_PATH_MAX:
+        os.rmdir(folder)
+        folder = tempfile.mkdtemp(prefix="callgate-", dir="/tmp")
+    return folder
+
+
+def peers_of_parent() -> Peers | None:
+    """This process among those that its parent has started; None in one that nobody started."""
+    from callgate.server.peers import Peers
+
+    given = os.environ.pop(PEERS_VARIABLE, None)
+    if given is None:
+        return None
+    with open(int(given), "rb") as pipe:
+        found = json.loads(pipe.read())
+    return Peers(number=found["number"], folder=found["folder"], secret=bytes.fromhex(found["secret"]))
 
 
 def follow_parent() -> None:
@@ -79,7 +117,19 @@ def follow_parent() -> None:
     threading.Thread(target=watch, name="callgate-parent", daemon=True).start()
 
 
-def _look_after(worker: _Worker, listener: socket.socket, parent_end: int, args: list[str], token: str | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """All that a process is started with."""
+
+    listener: socket.socket
+    parent_end: int
+    args: list[str]
+    token: str | None
+    folder: str
+    secret: str
+
+
+def _look_after(worker: _Worker, start: _Start) -> None:
     now = time.monotonic()
     if worker.process is not None:
         code = worker.process.poll()
@@ -91,27 +141,34 @@ def _look_after(worker: _Worker, listener: socket.socket, parent_end: int, args:
         worker.process = None
         print(f"callgate: process {worker.number} ended with {code}; it is started again", file=sys.stderr, flush=True)
     if now >= worker.due_s:
-        worker.process, worker.began_s = _start(listener, parent_end, args, token), now
+        worker.process, worker.began_s = _started(worker.number, start), now
 
 
-def _start(listener: socket.socket, parent_end: int, args: list[str], token: str | None) -> subprocess.Popen[bytes]:
-    descriptors, more = [listener.fileno(), parent_end], list[str]()
-    read_end = -1
-    if token is not None:
-        read_end, write_end = os.pipe()
-        os.write(write_end, token.encode())
-        os.close(write_end)
-        descriptors.append(read_end)
-        more = ["--token-file", f"/dev/fd/{read_end}"]
+def _started(number: int, start: _Start) -> subprocess.Popen[bytes]:
+    descriptors, more = [start.listener.fileno(), start.parent_end], list[str]()
+    about = {"number": number, "folder": start.folder, "secret": start.secret}
+    pipes = [_pipe_with(json.dumps(about).encode())]
+    if start.token is not None:
+        pipes.append(_pipe_with(start.token.encode()))
+        more = ["--token-file", f"/dev/fd/{pipes[-1]}"]
+    variables = {LISTEN_VARIABLE: start.listener.fileno(), PARENT_VARIABLE: start.parent_end, PEERS_VARIABLE: pipes[0]}
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "callgate", "serve", *args, *more],
-            pass_fds=descriptors,
-            env={**os.environ, LISTEN_VARIABLE: str(listener.fileno()), PARENT_VARIABLE: str(parent_end)},
+            [sys.executable, "-m", "callgate", "serve", *start.args, *more],
+            pass_fds=[*descriptors, *pipes],
+            env={**os.environ, **{name: str(descriptor) for name, descriptor in variables.items()}},
         )
     finally:
-        if read_end >= 0:
-            os.close(read_end)
+        for descriptor in pipes:
+            os.close(descriptor)
+
+
+def _pipe_with(data: bytes) -> int:
+    """The end to read from of a pipe that holds the data, which is short."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, data)
+    os.close(write_end)
+    return read_end
 
 
 def _stop(workers: list[_Worker], stop_s: float) -> int:

@@ -47,6 +47,9 @@ def _is_modern(ctx: Context) -> bool:
 class Questions:
     """Questions to clients, with the pending ones of newer clients."""
 
+    mark_prefix = ""
+    """The beginning of all marks, by which an answer finds the process that has put its question."""
+
     def __init__(self, spelled: Callable[[str], str] | None = None) -> None:
         self._spelled = spelled or _ascii
         self._marks: OrderedDict[str, str] = OrderedDict()
@@ -73,7 +76,7 @@ class Questions:
         return ask
 
     def _marked(self, identity: str) -> str:
-        mark = secrets.token_urlsafe(24)
+        mark = f"{self.mark_prefix}{secrets.token_urlsafe(24)}"
         self._marks[mark] = identity
         while len(self._marks) > MARKS_MAX:
             self._marks.popitem(last=False)

@@ -110,7 +110,7 @@ class ToolServer:
         self._levels: weakref.WeakKeyDictionary[Connection, str] = weakref.WeakKeyDictionary()
         self._relay = LogRelay()
         self._dispatcher: CallDispatcher | None = None
-        self._questions = Questions(spelled)
+        self.questions = Questions(spelled)
         self._listed: dict[str, tuple[ToolDefinition, ServedTool]] = {}
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -244,7 +244,7 @@ class ToolServer:
         session, lasts = self._session_of(ctx)
         ask: Ask | None = None
         if can_be_asked(ctx):
-            ask = self._questions.asker(ctx, params, lasts=lasts)
+            ask = self.questions.asker(ctx, params, lasts=lasts)
         client = SdkClient(ctx, self._levels.get(_connection(ctx)))
         token = CLIENT.set(client)
         try:

@@ -14,9 +14,10 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import JSONResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from callgate.errors import JsonError
+from callgate.mcp.http_body import replayed, whole_body
 from callgate.mcp.serve import ToolServer
 from callgate.strict_json import has_duplicate_keys, has_more_separators, parse
 
@@ -72,7 +73,7 @@ class Endpoint:
             body = {"error": "not_running", "message": "The MCP endpoint is not running.", "code": 503}
             await JSONResponse(body, 503)(scope, receive, send)
             return
-        data = await _body(receive)
+        data = await whole_body(receive)
         if data is None:
             return
         # The SDK parses on the loop, so that nobody else is served meanwhile.
@@ -82,7 +83,7 @@ class Endpoint:
             return
         if all(name != SESSION_HEADER for name, _ in scope["headers"]):
             _make_room(self._manager)
-        await self._manager.asgi_app(scope, _replayed(data, receive), send)
+        await self._manager.asgi_app(scope, replayed(data, receive), send)
 
 
 def _refusal(data: bytes) -> dict[str, Any] | None:
@@ -94,26 +95,6 @@ def _refusal(data: bytes) -> dict[str, Any] | None:
     except JsonError:  # The SDK says so in the words of the protocol.
         return None
     return {"error": "invalid_json", "message": TWICE, "code": 400} if is_twice else None
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body of a request; None if the client left. Its size has been checked."""
-    pieces: list[bytes] = []
-    while (message := await receive())["type"] == "http.request":
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
-    return None
-
-
-def _replayed(data: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body first."""
-    messages: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
-
-    async def receiving() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return receiving
 
 
 def _make_room(manager: StreamableHTTPSessionManager) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from callgate.errors import UsageError
 from callgate.server.identity import Identities
+from callgate.server.peers import Peers
 
 __all__ = ["ENDPOINTS", "TOKEN_CHARS_MIN", "ServiceOptions"]
 
@@ -26,6 +27,8 @@ class ServiceOptions:
     """Principals with tokens, rights and sessions of their own, such as those of an access file."""
     models: tuple[str, ...] = ()
     """Patterns of models that requests may name besides the usual one, such as `gemini:*`; empty: any."""
+    peers: Peers | None = field(default=None, repr=False)
+    """The other processes of the same service, for requests that one of them has to answer; None: there are none."""
     endpoints: tuple[str, ...] = ENDPOINTS
     """Groups of routes that there are besides the service's own; see `ENDPOINTS`."""
     hosts: tuple[str, ...] = ()
