@@ -24,7 +24,7 @@ from callgate.cli.convert import echo_json
 from callgate.cli.findings import Answer, Finding, Level
 from callgate.cli.mcp import OWN_TOOLS
 from callgate.cli.options import store_option
-from callgate.cli.state import store_place
+from callgate.cli.state import is_missing, store_place
 from callgate.cli.style import Piece, echo, marks_of
 from callgate.cli.style import counted as many
 from callgate.errors import CallgateError, UsageError
@@ -134,24 +134,20 @@ def _sandbox_findings() -> Iterator[Finding]:
 
 async def _store_finding(place: str) -> Finding:
     from callgate.store import open_store
+    from callgate.store.schema import NoStoreError
 
-    if _is_missing(place):
+    if is_missing(place):
         return findings.of_store(place, None, None)
     try:
-        store = open_store(place)
+        store = open_store(place, read_only=True)
         try:
             sessions = await store.sessions()
         finally:
             await store.aclose()
     except CallgateError as error:
-        return findings.of_store(place, str(error), None)
+        is_new = isinstance(error.__cause__, NoStoreError)
+        return findings.of_store(place, None if is_new else str(error), None)
     return findings.of_store(place, None, len(sessions))
-
-
-def _is_missing(place: str) -> bool:
-    """True if the store would be a file that is not there; looking must not make it."""
-    is_file = "://" not in place or place.startswith("sqlite:///")
-    return is_file and not os.path.exists(place.removeprefix("sqlite:///"))
 
 
 async def _server_findings(patient: DiagnosticContext) -> list[Finding]:

@@ -28,7 +28,7 @@ from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
-from callgate.cli.state import opened, state_dir, store_place
+from callgate.cli.state import existing_place, opened, opened_to_read, state_dir, store_place
 from callgate.config.age import age_s
 from callgate.config.known_secrets import redact_known_in
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
@@ -37,7 +37,7 @@ from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
-from callgate.store.listing import delete_older, now_s, read_facts
+from callgate.store.listing import delete_older, now_s, read_facts, session_page
 from callgate.store.owner import shown
 from callgate.store.principals import keeps_principals
 from callgate.types import Content, JsonObject, Loss
@@ -63,12 +63,24 @@ def sessions() -> None:
     """
 
 
-def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    with opened(store_place(place)) as store:
-        try:
-            return asyncio.run(work(store))
-        except UsageError as error:
-            raise InputError(str(error)) from error
+def _read(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Do something that only reads, in a store that is there."""
+    with opened_to_read(place) as store:
+        return _done(store, work)
+
+
+def _change(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Do something with sessions that are there, which may change them."""
+    _read(place, lambda store: session_page(store, limit=1))  # There is a store, so none is created.
+    with opened(existing_place(place)) as store:
+        return _done(store, work)
+
+
+def _done(store: Store, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    try:
+        return asyncio.run(work(store))
+    except UsageError as error:
+        raise InputError(str(error)) from error
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------
@@ -81,7 +93,7 @@ def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
     """List sessions: id, when it was last written to, exchanges, state and the first words of the user."""
 
-    rows, more = _with_store(store, lambda store: _rows(store, None if everything else LISTED))
+    rows, more = _read(store, lambda store: _rows(store, None if everything else LISTED))
     if output == "json":
         echo_json(rows)
         return
@@ -152,7 +164,7 @@ def show_session(id: str, store: str | None) -> None:
         info = await find(store, id)
         return info, await load(store, info.id)
 
-    info, found = _with_store(store, work)
+    info, found = _read(store, work)
     state = _state_of(info, found)
     click.echo(escape(f"session {info.id}: {found.exchanges} exchanges, {state}, last written {_when(info.updated_s)}"))
     for content in found.reply.contents:
@@ -206,7 +218,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
         info = await find(store, cast("str", id))
         return info, await read_facts(store, info.id)
 
-    info, facts = _with_store(store, work)
+    info, facts = _read(store, work)
     _report_unreadable(info.id, facts)
     if target is None:
         about = {key: value for key, value in asdict(info).items() if key in ("id", "title", "created_s", "updated_s")}
@@ -277,7 +289,9 @@ def import_sessions(file: str, *, source: str | None, store: str | None) -> None
             made.append(session)
         return made
 
-    for session in _with_store(store, work):
+    with opened(store_place(store)) as opened_store:
+        made = _done(opened_store, work)
+    for session in made:
         click.echo(escape(session))
 
 
@@ -332,9 +346,6 @@ def delete_sessions(
         raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
-    path = store_place(store).removeprefix("sqlite:///")
-    if store is not None and "://" not in path and not Path(path).expanduser().exists():
-        raise click.ClickException(escape(f"there is no store {path}"))  # Or a wrong path would pass for a deletion.
     age = _age_s(older_than) if older_than is not None else None
 
     async def found(store: Store) -> tuple[list[SessionInfo], float]:
@@ -343,14 +354,14 @@ def delete_sessions(
         before_s = math.inf if age is None else await now_s(store) - age
         return await _chosen(store, before_s, owner), before_s
 
-    infos, before_s = _with_store(store, found)
+    infos, before_s = _read(store, found)
     _show_deletion(infos, yes=yes)
     history = os.path.join(state_dir(), HISTORY_FILE)
 
     async def work(store: Store) -> list[str]:
         return [info.id for info in infos if not await _deleted(store, info, before_s, history)]
 
-    kept = _with_store(store, work)
+    kept = _change(store, work)
     for session in kept:
         click.echo(escape(f"session {session} is in use, and was kept"), err=True)
     if kept and owner is not None:
@@ -439,7 +450,7 @@ def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
     async def work(store: Store) -> None:
         await fork(store, (await find(store, id)).id, target, exchange=exchanges)
 
-    _with_store(store, work)
+    _change(store, work)
     click.echo(target)
 
 
@@ -459,7 +470,7 @@ def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | No
         taken = await rewind(store, info.id, exchanges=exchanges, undo=None if keep_files else file_undo())
         return info.id, [exchange.said for exchange in taken.exchanges], taken.notes
 
-    session, said, notes = _with_store(store, work)
+    session, said, notes = _change(store, work)
     for note in notes:
         click.echo(escape(note))
     for line in said:

@@ -19,11 +19,18 @@ import click
 from callgate import config
 from callgate.cli.error_hints import with_hint
 from callgate.cli.json_input import InputError
+from callgate.cli.render import escape
 from callgate.errors import CallgateError, UsageError
 from callgate.sessions import LATEST, State, find, load
 from callgate.store import Store, open_store
 
-__all__ = ["StoredSession", "new_id", "open_session", "opened", "session_ids", "state_dir", "store_place"]
+__all__ = [
+    "StoredSession", "existing_place", "is_missing", "new_id", "open_session", "opened", "opened_to_read", "session_ids",
+    "state_dir", "store_place",
+]  # fmt: skip
+
+_USUAL_FILE = "sessions.db"
+_SQLITE = "sqlite:///"
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> str:
@@ -43,15 +50,42 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
         except config.ConfigError as error:
             raise InputError(str(error)) from error
     if not given:
-        return os.path.join(state_dir(env), "sessions.db")
-    folder = os.path.dirname(os.path.abspath(given.removeprefix("sqlite:///")))
-    if "://" not in given.removeprefix("sqlite:///") and not os.path.isdir(folder):
+        return os.path.join(state_dir(env), _USUAL_FILE)
+    folder = os.path.dirname(os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE))))
+    if "://" not in given.removeprefix(_SQLITE) and not os.path.isdir(folder):
         raise InputError(f"the store {given!r} is in a folder that does not exist: create {folder!r}, or correct the path")
     return given
 
 
+def is_missing(place: str) -> bool:
+    """Return whether a place is that of a file which is not there."""
+    path = place.removeprefix(_SQLITE)
+    return "://" not in path and not os.path.exists(os.path.expanduser(path))
+
+
+def existing_place(given: str | None) -> str | None:
+    """The store for a command that needs what is in it, and creates none; None if the usual file is not there yet.
+
+    Raises:
+        click.ClickException: the store that was named is not there: a wrong path must not pass for an empty store.
+    """
+    place = store_place(given)
+    if not is_missing(place):
+        return place
+    if place == os.path.join(state_dir(), _USUAL_FILE):
+        return None
+    raise click.ClickException(escape(f"there is no store {place}"))
+
+
 @contextlib.contextmanager
-def opened(place: str | None, settings: Mapping[str, Any] | None = None) -> Generator[Store]:
+def opened_to_read(given: str | None) -> Generator[Store]:
+    """The store for a command that only reads: nothing is created or changed; an empty one if there is none yet."""
+    with opened(existing_place(given), read_only=True) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def opened(place: str | None, settings: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Generator[Store]:
     """The store there, closed afterwards; None is memory. What goes wrong with it is a sentence of the command.
 
     `settings` say how durable it is and which replica it has.
@@ -59,7 +93,7 @@ def opened(place: str | None, settings: Mapping[str, Any] | None = None) -> Gene
     settings = settings or {}
     try:
         replica = settings.get("store_replica") if place is not None and "://" in place else None
-        store = open_store(place, durable=settings.get("durable") or "effects", replica=replica)
+        store = open_store(place, durable=settings.get("durable") or "effects", replica=replica, read_only=read_only)
         try:
             yield store
         finally:
@@ -70,11 +104,8 @@ def opened(place: str | None, settings: Mapping[str, Any] | None = None) -> Gene
 
 def session_ids(place: str | None) -> list[tuple[str, str]]:
     """List ids and titles of the stored sessions, the newest first; none if they cannot be read."""
-    place = store_place(place)
-    if "://" not in place and not os.path.exists(place):
-        return []  # Listing must not create the store.
     try:
-        with opened(place) as store:
+        with opened_to_read(place) as store:
             return [(info.id, info.title) for info in asyncio.run(store.sessions())]
     except click.ClickException:
         return []
@@ -118,6 +149,9 @@ def open_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Store
     if ephemeral and (resume is not None or place is not None):
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
     in_memory = ephemeral or (not keep and place is None and resume is None)
+    if resume is not None:
+        with opened_to_read(place) as store:
+            asyncio.run(_found(store, resume))  # A store in which there is nothing to resume is not created.
     with opened(None if in_memory else store_place(place)) as store:
         stored = asyncio.run(_found(store, resume))
         yield replace(stored, is_kept=not in_memory, place=None if in_memory else store_place(place))

@@ -18,7 +18,7 @@ import click
 
 from callgate.cli.options import store_option
 from callgate.cli.render import escape
-from callgate.cli.state import store_place
+from callgate.cli.state import is_missing, store_place
 from callgate.errors import StoreError, UsageError
 from callgate.store import open_store
 from callgate.store.dialect import Dialect, Transaction
@@ -52,7 +52,7 @@ def migrate(*, check: bool, dry_run: bool, store: str | None) -> None:
     place = store_place(store)
     dialect = _dialect(place)
     try:
-        state = SchemaState(None, TABLES) if _is_missing(place) else _state_of(dialect)
+        state = SchemaState(None, TABLES) if is_missing(place) else _state_of(dialect)
         statements = migration(state, dialect) if dry_run else []
         if not check and not dry_run and not state.is_current:
             with contextlib.closing(dialect.connect()) as connection:
@@ -190,7 +190,7 @@ def copy(source: str, target: str) -> None:
     Both may be in use. Sessions that only TO has are kept. Repeat the command to copy what was added to FROM since, or to
     continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1.
     """
-    origin, goal = _existing(source), _dialect(target)
+    origin, goal = _existing(source), _dialect(store_place(target) if target else target)
     if origin.place == goal.place or (Path(source).exists() and Path(target).exists() and Path(source).samefile(target)):
         raise click.UsageError(SAME_STORE)
     with _sentences():
@@ -200,15 +200,9 @@ def copy(source: str, target: str) -> None:
 
 def _existing(place: str) -> Dialect:
     """Return the dialect of a store; a file that is not there is not made."""
-    if _is_missing(place):
-        raise click.ClickException(f"there is no store {place}")
+    if is_missing(place):
+        raise click.ClickException(escape(f"there is no store {place}"))
     return _dialect(place)
-
-
-def _is_missing(place: str) -> bool:
-    """Return whether a place is that of a file which is not there."""
-    path = place.removeprefix("sqlite:///")
-    return "://" not in path and not Path(path).expanduser().exists()
 
 
 @contextlib.contextmanager

@@ -42,11 +42,10 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
     SESSION may be abbreviated as long as it is unambiguous; without it, or as `latest`, it is the session written to
     last.
     """
-    from callgate.cli.state import store_place
     from callgate.cli.trace_lines import timeline_lines
     from callgate.timeline import spans_of, svg_of
 
-    info, facts = _read(session, store_place(store))
+    info, facts = _read(session, store)
     spans = spans_of(facts)
     if facts and all(fact.at_s is None for fact in facts):
         click.echo("callgate: this session was written before times were stored: only calls have a length", err=True)
@@ -59,15 +58,15 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
             click.echo(line)
 
 
-def _read(session: str, place: str) -> tuple[SessionInfo, list[Fact]]:
-    from callgate.cli.state import opened
+def _read(session: str, place: str | None) -> tuple[SessionInfo, list[Fact]]:
+    from callgate.cli.state import opened_to_read
     from callgate.sessions import find
 
     async def work(store: Store) -> tuple[SessionInfo, list[Fact]]:
         info = await find(store, session)
         return info, await store.load(info.id)
 
-    with opened(place) as store:
+    with opened_to_read(place) as store:
         try:
             return asyncio.run(work(store))
         except UsageError as error:

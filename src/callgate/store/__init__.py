@@ -21,12 +21,17 @@ _SQLITE = "sqlite:///"
 
 
 def open_store(
-    store: Store | str | os.PathLike[str] | None, *, durable: Durability = "effects", replica: str | None = None
+    store: Store | str | os.PathLike[str] | None,
+    *,
+    durable: Durability = "effects",
+    replica: str | None = None,
+    read_only: bool = False,
 ) -> Store:
     """A store object as it is; None is memory, a path is a SQLite file, a `postgresql://` URL is a database there.
 
     Nothing is opened before it is used. With `durable="everything"` every fact is on the disk before a run goes on, and not
-    only those that precede an effect. `replica` is the URL of a read-only copy of the database, for lists and exports.
+    only those that precede an effect. `replica` is the URL of a read-only copy of the database, for lists and exports. With
+    `read_only` neither the file nor its tables are made, and everything that writes to the store fails with a StoreError.
 
     Raises:
         UsageError: a URL of another kind, or no store at all.
@@ -42,7 +47,7 @@ def open_store(
     if store.startswith(_POSTGRES):
         from callgate.store.postgres import postgres_store
 
-        return postgres_store(store, durable=durable, replica=replica)
+        return postgres_store(store, durable=durable, replica=replica, read_only=read_only)
     from callgate.store.sqlite import sqlite_store
 
     path = store.removeprefix(_SQLITE)
@@ -50,4 +55,4 @@ def open_store(
         raise UsageError(f"store={store!r}: use a path for SQLite, or a URL that begins with postgresql://")
     if replica is not None:
         raise UsageError(f"replica={replica!r}: a SQLite file has none; leave it out")
-    return sqlite_store(path, durable=durable)
+    return sqlite_store(path, durable=durable, read_only=read_only)

@@ -26,6 +26,11 @@ class Dialect(Protocol):
     """How many may be open at once."""
 
     @property
+    def is_read_only(self) -> bool:
+        """True if connections can only read: the store was opened so, or the file may not be written."""
+        ...
+
+    @property
     def place(self) -> str:
         """Where the data is, as a person may see it: no password in it."""
         ...

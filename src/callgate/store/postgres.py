@@ -38,13 +38,16 @@ _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
-def postgres_store(url: str, *, durable: Durability = "effects", replica: str | None = None) -> SqlStore:
+def postgres_store(
+    url: str, *, durable: Durability = "effects", replica: str | None = None, read_only: bool = False
+) -> SqlStore:
     """Return a store in the database that the URL names; lists and exports are read from the replica, if there is one.
 
     Raises:
         UsageError: psycopg is not installed.
     """
-    return SqlStore(Postgres(url), durable=durable, replica=None if replica is None else Postgres(replica))
+    copy = None if replica is None else Postgres(replica, read_only=True)
+    return SqlStore(Postgres(url, read_only=read_only), durable=durable, replica=copy)
 
 
 class Postgres:
@@ -53,14 +56,14 @@ class Postgres:
     row_lock = " FOR UPDATE SKIP LOCKED"
     connections = CONNECTIONS_MAX
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
             self._psycopg: Any = importlib.import_module("psycopg")
         except ImportError:
             raise UsageError("sessions in PostgreSQL need the package psycopg: pip install 'callgate[postgres]'") from None
-        self._url = url
+        self._url, self.is_read_only = url, read_only
         limits = [f"SET LOCAL {name} = '{limit}'" for name, limit in LIMITS.items() if name not in url]
-        self._begin = "; ".join(["BEGIN", *limits])
+        self._begin = "; ".join(["BEGIN READ ONLY" if read_only else "BEGIN", *limits])
         # In one message with the others. A URL that sets it has chosen how durable everything is.
         self._begin_quick = self._begin + ("" if "synchronous_commit" in url else "; SET LOCAL synchronous_commit = off")
 

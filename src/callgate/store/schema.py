@@ -12,8 +12,8 @@ from callgate.errors import StoreError
 from callgate.store.dialect import Dialect, Transaction
 
 __all__ = [
-    "SCHEMA", "SCHEMA_VERSION", "TABLES", "SchemaState", "check_version", "migration", "noted_version", "prepare_schema",
-    "schema_state",
+    "SCHEMA", "SCHEMA_VERSION", "TABLES", "NoStoreError", "SchemaState", "check_version", "migration", "noted_version",
+    "prepare_schema", "schema_state",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -42,6 +42,13 @@ TABLES = (
 )  # fmt: skip
 
 
+class NoStoreError(StoreError):
+    """There are no tables of callgate, and somebody who only reads makes none."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"there is no store in {place}")
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaState:
     """The schema of a store as it was found."""
@@ -67,20 +74,23 @@ def schema_state(tx: Transaction, dialect: Dialect) -> SchemaState:
 
 
 def prepare_schema(connection: Any, dialect: Dialect) -> None:
-    """Make the tables of a new connection's database usable; nothing is written where they are.
+    """Make the tables of a new connection's database usable; nothing is written where they are, or may only be read.
 
     Raises:
+        NoStoreError: there are none, and they may only be read.
         StoreError: another version of callgate made them.
     """
     dialect.begin(connection, durable=True)
     tx = Transaction(connection, dialect)
     state = schema_state(tx, dialect)
     try:
+        if state.version is None and dialect.is_read_only:
+            raise NoStoreError(dialect.place)
         check_version(state.version, dialect)
     except StoreError:
         connection.rollback()
         raise
-    if not state.is_current:
+    if not state.is_current and not dialect.is_read_only:
         dialect.create(tx)
         tx.run(_NOTE_VERSION)
     connection.commit()

@@ -26,7 +26,7 @@ from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
 from callgate.store.owner import boot_id
 from callgate.store.protocol import Durability
-from callgate.store.schema import SCHEMA
+from callgate.store.schema import SCHEMA, NoStoreError
 from callgate.store.sql import SqlStore, line_of
 from callgate.strict_json import without_surrogates
 
@@ -39,9 +39,9 @@ RETRY_S = 0.01
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def sqlite_store(path: str | Path, *, durable: Durability = "effects") -> SqlStore:
-    """Return a store in the file, which is made when it is first used."""
-    return SqlStore(Sqlite(Path(path).expanduser()), durable=durable)
+def sqlite_store(path: str | Path, *, durable: Durability = "effects", read_only: bool = False) -> SqlStore:
+    """Return a store in the file, which is made when it is first used, unless it is only read."""
+    return SqlStore(Sqlite(Path(path).expanduser(), read_only=read_only), durable=durable)
 
 
 class Sqlite:
@@ -51,10 +51,11 @@ class Sqlite:
     row_lock = ""  # A transaction that may write locks the whole file.
     connections = 1
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         self._durable: bool | None = None
-        self._is_read_only = False
+        self._reads_only = read_only
+        self.is_read_only = read_only
         self._booted_s: float | None = None
         self._file = (0, 0)
         """Device and number of the file that was opened last."""
@@ -68,7 +69,9 @@ class Sqlite:
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection; the file and its folder are made for their owner alone."""
-        self._durable, self._is_read_only, self._booted_s = None, False, None
+        self._durable, self.is_read_only, self._booted_s = None, self._reads_only, None
+        if self._reads_only:
+            return self._connect_to_look()
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite makes its further files with the rights of the first.
@@ -81,7 +84,7 @@ class Sqlite:
             if error.errno not in _NOT_WRITABLE or not self._path.exists():
                 raise
             self._copy.close()
-            self._is_read_only = True
+            self.is_read_only = True
             return _readable_file(self._path, self._copy)
         connection.text_factory = _text
         try:
@@ -92,6 +95,18 @@ class Sqlite:
             raise
         return connection
 
+    def _connect_to_look(self) -> sqlite3.Connection:
+        """Open a connection that writes nothing, and leaves none of SQLite's files that were not there."""
+        if not self._path.exists():
+            raise NoStoreError(self.place)
+        if not os.access(self._path, os.W_OK):
+            return self.connect_to_read()
+        with contextlib.suppress(sqlite3.Error):
+            connection = _opened(_uri(self._path, "mode=rw"))
+            connection.execute("PRAGMA query_only = ON").close()
+            return connection
+        return self.connect_to_read()
+
     def connect_to_read(self) -> sqlite3.Connection:
         """Open a connection to a file that is there; neither the file nor its kind of journal is changed."""
         with contextlib.suppress(sqlite3.Error):
@@ -100,7 +115,7 @@ class Sqlite:
 
     def is_in_place(self, connection: Any) -> bool:
         """Return False if the file was removed, or replaced by another: nobody would find what is written to it."""
-        if self._is_read_only:
+        if self.is_read_only:
             return True
         try:
             found = os.stat(self._path)
@@ -116,7 +131,7 @@ class Sqlite:
 
     def begin(self, connection: Any, *, durable: bool) -> None:
         """Begin a transaction that may write, unless the file may not be written."""
-        if self._is_read_only:
+        if self.is_read_only:
             connection.execute("BEGIN").close()
             return
         if durable is not self._durable:
@@ -178,7 +193,7 @@ class Sqlite:
             found = transaction.rows("SELECT value FROM callgate_meta WHERE key = ?", key)
             if not found:  # Noted for all, and read again: this transaction may be rolled back.
                 now_s = self.now_s(transaction)
-                if not self._is_read_only:
+                if not self.is_read_only:
                     transaction.run("INSERT INTO callgate_meta VALUES (?, ?)", key, repr(now_s - up_s))
                 return now_s
             self._booted_s = float(found[0][0])

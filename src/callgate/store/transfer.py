@@ -81,11 +81,13 @@ def copy_store(
     Raises:
         StoreError: one of the two cannot be used, or the copy is not equal to the source.
     """
-    with _opened(source, source.connect_to_read) as here, _opened(target, target.connect) as there:
+    with contextlib.ExitStack() as opened:
+        here = opened.enter_context(_opened(source, source.connect_to_read))
         with _translated(source):
             source.begin_snapshot(here)
-            _Reader(Transaction(here, source), source)  # There is a store.
+            _Reader(Transaction(here, source), source)  # There is a store; else the target is not even created.
             here.rollback()
+        there = opened.enter_context(_opened(target, target.connect))
         with _translated(target):
             prepare_schema(there, target)
             mark = _marked(there, target)
