@@ -116,8 +116,10 @@ def backup(target: str, *, store: str | None) -> None:
         raise click.UsageError(f"the folder {str(path.parent)!r} of the backup does not exist: create it")
     _clear_abandoned(path.parent)
     partial = path.with_name(f".{secrets.token_hex(8)}{_PARTIAL}")
+    held = -1
     try:
-        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        held = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        _is_locked(held)  # By this process, from here on.
         with _sentences():
             done = _with_bar("Copying", source, sqlite_store(partial).dialect, is_private=True)
         _seal(partial, done)
@@ -129,6 +131,8 @@ def backup(target: str, *, store: str | None) -> None:
         raise click.ClickException(f"{escape(target)} was not made, and nothing is left of it: {message}") from error
     finally:
         _remove(partial)
+        if held >= 0:
+            os.close(held)
     click.echo(escape(f"{target}: {_counts(done)}"))
 
 
@@ -137,8 +141,30 @@ def _clear_abandoned(folder: Path) -> None:
     for partial in folder.glob(f".*{_PARTIAL}"):
         with contextlib.suppress(OSError):
             newest_s = max(file.stat().st_mtime for file in folder.glob(f"{glob.escape(partial.name)}*"))
-            if newest_s < time.time() - _ABANDONED_S:
+            if newest_s < time.time() - _ABANDONED_S and not _is_in_work(partial):
                 _remove(partial)
+
+
+def _is_locked(file: int) -> bool:
+    """Lock a file for this process as long as it is open; return True if another process has locked it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # Windows, and file systems without locks.
+        return False
+    return False
+
+
+def _is_in_work(partial: Path) -> bool:
+    """Return whether a process still writes a backup: where a clock jumps, every file looks old."""
+    file = os.open(partial, os.O_RDWR)
+    try:
+        return _is_locked(file)
+    finally:
+        os.close(file)
 
 
 def _remove(partial: Path) -> None:

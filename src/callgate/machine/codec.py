@@ -41,6 +41,7 @@ from callgate.types import JsonObject, PlainJson, ToolResult, Usage
 __all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode", "kind_name", "kind_of", "line_start"]
 
 SCHEMA_VERSION = 1
+_GO_ON = "a newer version wrote it, and can go on with the session"
 
 
 _KINDS: dict[str, type[Any]] = {
@@ -117,17 +118,14 @@ def decode(line: bytes | str) -> JournalledFact:
     if not isinstance(kind, str) or version is None:
         raise JsonError("the journal holds a line that is not a fact")
     if version != SCHEMA_VERSION:
-        is_newer = isinstance(version, int) and version > SCHEMA_VERSION
-        raise (NewerSchemaError if is_newer else JsonError)(
-            f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}"
-        )
+        problem = f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}"
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise NewerSchemaError(f"{problem}: {_GO_ON}")
+        raise JsonError(problem)
     if kind not in _KINDS and not kind.isidentifier():
         raise JsonError(f"the journal holds a fact of the unknown kind {kind!r}")
     if kind not in _KINDS:  # A newer version has it; a process of this one must not go on as if it had not happened.
-        raise NewerSchemaError(
-            f"the journal has a fact of the kind {kind!r}, which this callgate does not know: a newer version wrote it, "
-            "and can go on with the session"
-        )
+        raise NewerSchemaError(f"the journal has a fact of the kind {kind!r}, which this callgate does not know: {_GO_ON}")
     try:
         return _reader(_KINDS[kind])(record)
     except (TypeError, ValueError) as error:

@@ -27,6 +27,8 @@ CONNECT_S, CONNECT_NEXT_S = 5, 2
 """How long a server is waited for; the second if the URL names several."""
 LIMITS = {"lock_timeout": "1s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
 """Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
+LONG_LOCK_S = 10
+"""How long a copy waits for a lock, which a service would not."""
 SOCKET: dict[str, Any] = {
     "connect_timeout": CONNECT_S, "application_name": "callgate", "keepalives_idle": 10, "keepalives_interval": 5,
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
@@ -108,7 +110,7 @@ class Postgres:
 
     def begin_long(self, connection: Any) -> None:
         """Begin a transaction without time limits, but for the one on locks."""
-        connection.execute(f"BEGIN; SET LOCAL lock_timeout = '{LIMITS['lock_timeout']}'; {_NO_LIMITS}")
+        connection.execute(f"BEGIN; SET LOCAL lock_timeout = '{LONG_LOCK_S}s'; {_NO_LIMITS}")
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of our tables that exist."""

@@ -193,7 +193,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
                 return await asyncio.to_thread(_facts_of, rows, start)
             return _facts_of(rows, start)
         except codec.NewerSchemaError as error:
-            message = f"session {session!r} in {self._dialect.place} cannot be read: {error}"
+            message = f"session {session!r} cannot be read: {error}"
             raise NewerSessionError(message) from error
 
     async def _look(self, work: Callable[[Transaction], T]) -> T:

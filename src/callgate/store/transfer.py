@@ -37,8 +37,12 @@ CHUNK = 200
 """Rows that are read at a time."""
 HOLD_S, PAUSE_S = 0.4, 0.15
 """How long a file is written to before others have a turn, and how long that is: SQLite looks about every 0.1 s for one."""
+LOCKED_S, LOCKED_PAUSE_S = 10.0, 0.2
+"""How long a session is waited for that another transaction has locked, such as that of a killed copy, or of another one."""
 BATCH_ROWS = 2000
 """Rows that one commit has at least, unless there are no more."""
+_MARK, MARK_S = "copy ", 24 * 3600.0
+"""The start of the key of a mark, and how long one is kept that a killed copy left."""
 _LEASE = {"owner": None, "expires_s": 0.0}
 """Nobody holds a session of a copy."""
 
@@ -134,42 +138,64 @@ class _Copy:
         self._tx = Transaction(there, target)
         self._known = _Reader(self._tx, target, is_checked=True)
         self._outcome = Transfer()
+        self._done = self._rows = 0
+        self._pending: list[str] = []
+        self._digests: dict[str, bytes] = {}
+        self._locked: list[str] = []
 
     def run(self) -> Transfer:
-        done, whole = 0, hashlib.sha256()
-        pending: list[tuple[str, bytes]] = []
+        """Copy everything; sessions that others have locked are tried again when the others are done."""
         self._target.begin_long(self._there)
-        for session in self._read.ids():
-            digest = self._copied(session)
-            done += self._read.facts_of(session)
-            if digest is not None:
-                pending.append((session, digest))
-                whole.update(digest)
-            if self._rows >= BATCH_ROWS:
-                self._commit(pending)
-                pending = []
-            self._progress(done, self._total)
+        self._pass(self._read.ids())
+        until_s = time.monotonic() + LOCKED_S
+        while self._locked and time.monotonic() < until_s:
+            time.sleep(LOCKED_PAUSE_S)
+            locked, self._locked = self._locked, []
+            self._pass(locked)
+            if len(self._locked) < len(locked):
+                until_s = time.monotonic() + LOCKED_S
+        for session in self._locked:
+            self._conflict(session, "is locked by another transaction")
         self._copy_keys()
-        self._commit(pending)
+        self._commit()
         self._outcome.others = len(set(self._known.ids()) - set(self._read.ids()))
         self._there.rollback()
+        whole = hashlib.sha256()
+        for _, digest in sorted(self._digests.items()):
+            whole.update(digest)
         for table in APART:
             whole.update(_hashed(self._read.apart(table)))
         self._outcome.sha256 = whole.hexdigest()
         return self._outcome
 
-    _rows = 0
+    def _pass(self, sessions: Sequence[str]) -> None:
+        """Copy these sessions, and commit."""
+        for session in sessions:
+            try:
+                digest = self._copied(session)
+            except LockedError:
+                self._locked.append(session)
+                continue
+            self._done += self._read.facts_of(session)
+            if digest is not None:
+                self._digests[session] = digest
+                self._pending.append(session)
+            if self._rows >= BATCH_ROWS:
+                self._commit()
+            self._progress(self._done, self._total)
+        self._commit()
 
-    def _commit(self, pending: Sequence[tuple[str, bytes]]) -> None:
+    def _commit(self) -> None:
         """Commit, and read everything back from what was committed."""
         self._there.commit()
+        pending, self._pending = self._pending, []
         if self._pause_s and time.monotonic() >= self._began_s + HOLD_S:
             time.sleep(self._pause_s)
             self._began_s = time.monotonic()
         self._rows = 0
         self._target.begin_long(self._there)
-        for session, digest in pending:
-            if not self._known.has(session) or self._known.digest(session) != digest:
+        for session in pending:
+            if not self._known.has(session) or self._known.digest(session) != self._digests[session]:
                 if self._went_on(session):
                     self._conflict(session, "was written to after it was copied")
                     continue
@@ -180,12 +206,13 @@ class _Copy:
             self._outcome.sessions += 1
 
     def _copied(self, session: str) -> bytes | None:
-        """Write what is missing of a session; return the hash of the whole, or None where it was left alone."""
-        try:
-            held = self._tx.locked_rows("facts, fence, owner, expires_s", "callgate_sessions", "id", session)
-            self._tx.lock(f"session {session}")
-        except LockedError:
-            return self._conflict(session, "is locked by another transaction")
+        """Write what is missing of a session; return the hash of the whole, or None where it was left alone.
+
+        Raises:
+            LockedError: another transaction writes to it.
+        """
+        self._tx.lock(f"session {session}")  # First: another copy may just have created it.
+        held = self._tx.locked_rows("facts, fence, owner, expires_s", "callgate_sessions", "id", session)
         known, fence = 0, 0
         if held:
             [(known, fence, holder, expires_s)] = held
@@ -396,17 +423,26 @@ def _storable(value: Any) -> Any:
 
 def _marked(there: Any, target: Dialect) -> str:
     """Leave a mark in the target: a source that has it is the same store, however both are called."""
-    mark = f"copy {uuid.uuid4().hex}"
+    mark = f"{_MARK}{uuid.uuid4().hex}"
     target.begin_long(there)
-    Transaction(there, target).run("INSERT INTO callgate_meta VALUES (?, '')", mark)
+    tx = Transaction(there, target)
+    tx.run("INSERT INTO callgate_meta VALUES (?, ?)", mark, _seconds(tx.now_s()))
     there.commit()
     return mark
 
 
 def _unmark(there: Any, target: Dialect, mark: str) -> None:
+    """Remove the mark, and those of copies that were killed."""
     target.begin_long(there)
-    Transaction(there, target).run("DELETE FROM callgate_meta WHERE key = ?", mark)
+    tx = Transaction(there, target)
+    old = _seconds(tx.now_s() - MARK_S)
+    tx.run("DELETE FROM callgate_meta WHERE key = ? OR (substr(key, 1, ?) = ? AND value < ?)", mark, len(_MARK), _MARK, old)
     there.commit()
+
+
+def _seconds(time_s: float) -> str:
+    """Return a time as a text that can be compared."""
+    return f"{time_s:015.3f}"
 
 
 def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -122,3 +124,24 @@ def test_the_timeline_of_an_exchange_is_its_own_after_an_undo(person: Any) -> No
     }"""
     )
     assert first == [[["run-1"]], ["hello one", "hello two"]]
+
+
+def test_a_conversation_that_a_newer_version_has_written_to_is_named_so_and_the_others_go_on(
+    person: Any, served: Any, visitor: Callable[..., Any]
+) -> None:
+    person.ask("hello there")
+    session = person.session
+    with closing(sqlite3.connect(served.folder / "sessions.db")) as connection:
+        [(count,)] = connection.execute("SELECT facts FROM callgate_sessions WHERE id = ?", (session,)).fetchall()
+        fact = b'{"v":1,"kind":"weather_changed","to":"rain"}'
+        connection.execute("INSERT INTO callgate_facts VALUES (?, ?, ?)", (session, count, fact))
+        connection.execute("UPDATE callgate_sessions SET facts = ? WHERE id = ?", (count + 1, session))
+        connection.commit()
+    other = visitor()
+    other.open(session)
+    expect(other.page.locator("body")).to_contain_text("a newer version wrote it, and can go on with the session")
+    expect(other.page.locator("body")).not_to_contain_text("sessions.db")
+    expect(other.page.locator(f"a[data-id='{session}']")).to_contain_text("hello there")
+    other.open()
+    other.ask("hello from a new one")
+    expect(other.page.locator(".said")).to_have_text(["hello from a new one"])
