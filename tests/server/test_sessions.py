@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,11 @@ from callgate.errors import AuthError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
 from callgate.mcp import McpServer
+from callgate.models.choice import MODEL_DEFAULT
+from callgate.server.providers import Providers, usual_providers
 from callgate.sessions import leased
 from callgate.store import MemoryStore
-from callgate.testing import call
+from callgate.testing import FakeGemini, call
 from callgate.types import CallRecord
 from callgate.wire.endpoint_health import health_for
 
@@ -247,6 +250,26 @@ def test_models_say_who_can_be_asked(serve) -> None:
     gemini = next(item for item in shown["providers"] if item["name"] == "gemini")
     assert (gemini["available"], gemini["why"]) == (False, "GEMINI_API_KEY is not set")
     assert shown["default"] == {"provider": "callgate", "model": "scripted", "mode": "auto"}
+
+
+def listed(site: Any) -> list[str]:
+    return next(item for item in site.get("/api/v1/models").json["providers"] if item["name"] == "gemini")["models"]
+
+
+def test_models_are_those_that_the_provider_lists_once_for_many_requests(serve) -> None:
+    with FakeGemini.in_thread([], api_key="k", models=("gemini-2.5-pro", "gemini-3.8-flash")) as fake:
+        env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url, "GEMINI_MODEL": "gemini-3.8-flash"}
+        site = serve(Gate(ScriptedModel(["ok"])), providers=Providers(usual_providers(env)))
+        assert [listed(site) for _ in range(3)] == [["gemini-3.8-flash", "gemini-2.5-pro"]] * 3
+        assert [request.path for request in fake.requests] == ["/v1beta/models"]
+        few = serve(Gate(ScriptedModel(["ok"])), providers=Providers(usual_providers(env)), models=("gemini:*flash",))
+        assert listed(few) == ["gemini-3.8-flash"]
+
+
+def test_a_provider_that_does_not_list_its_models_has_its_usual_one(serve) -> None:
+    with FakeGemini.in_thread([], api_key="another") as fake:
+        env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}
+        assert listed(serve(Gate(ScriptedModel(["ok"])), providers=Providers(usual_providers(env)))) == [MODEL_DEFAULT]
 
 
 def test_metrics_count_what_happened(serve) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from functools import cached_property
 from ssl import SSLContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError
 from callgate.events import Notice
@@ -169,6 +169,23 @@ class GeminiModel:
             if isinstance(error, InvalidRequestError) and error.is_model_unknown:
                 raise
             return None
+
+    async def served_names(self) -> list[str]:
+        """List the names of the models that the key may ask for text and calls, as the server has them; [] on Vertex.
+
+        Raises:
+            ModelError: the server refused it, or could not be reached.
+        """
+        if self._client.surface.kind == "vertex":
+            return []
+        found = await self._client.resources().call("GET", "models?pageSize=1000", attempts=1)
+        listed = cast("list[Any]", found.get("models") if isinstance(found.get("models"), list) else [])
+        entries = [cast("JsonObject", entry) for entry in listed if isinstance(entry, dict)]
+        return [
+            str(entry.get("name", "")).removeprefix("models/")
+            for entry in entries
+            if "generateContent" in cast("list[Any]", entry.get("supportedGenerationMethods") or [])
+        ]
 
     async def aclose(self) -> None:
         """Delete the cached contents, and close the connections of the running event loop."""

@@ -6,17 +6,28 @@ started.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import logging
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from callgate.errors import UsageError
-from callgate.models import Model
+from callgate.errors import ModelError, UsageError
+from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
+from callgate.models.gemini import GeminiModel
 from callgate.run.gate import Gate
 
 __all__ = ["Provider", "Providers", "usual_providers"]
+
+logger = logging.getLogger("callgate.server")
+
+LIST_S = 3.0
+KEEP_S = 600.0
+ASK_AGAIN_S = 30.0
+LISTED_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +43,8 @@ class Provider:
     """The only names that may be asked for; empty: any."""
     why_not: Callable[[], str | None] = lambda: None
     """Why it cannot be used now; None if it can."""
+    served: Callable[[], Awaitable[Sequence[str]]] | None = None
+    """Asks the provider which models it has."""
 
 
 class Providers:
@@ -40,6 +53,21 @@ class Providers:
     def __init__(self, providers: Mapping[str, Provider] | None = None, *, default: str | None = None) -> None:
         self.known = dict(usual_providers() if providers is None else providers)
         self._default = default
+        self._served: dict[str, tuple[float, tuple[str, ...]]] = {}
+        """Provider -> until when its list is good, and the list."""
+        self._lock = asyncio.Lock()
+
+    async def names(self, provider: Provider) -> tuple[str, ...]:
+        """The models of a provider: those that may be named, or those that it says it has, or its usual one."""
+        usual = (provider.default,) if provider.default else ()
+        if provider.models or provider.served is None or provider.why_not() is not None:
+            return provider.models or usual
+        async with self._lock:
+            until_s, found = self._served.get(provider.name, (0.0, ()))
+            if time.monotonic() >= until_s:
+                found, keep_s = await _ask(provider.served)
+                self._served[provider.name] = (time.monotonic() + keep_s, found)
+        return tuple(dict.fromkeys((*usual, *found)))
 
     def default_provider(self, gate: Gate) -> str:
         """The name of the provider of the gate's own model."""
@@ -84,6 +112,16 @@ class Providers:
         return chosen.open(model)
 
 
+async def _ask(served: Callable[[], Awaitable[Sequence[str]]]) -> tuple[tuple[str, ...], float]:
+    """The list of a provider, and for how many seconds it is good; empty where it cannot be had in time."""
+    try:
+        async with asyncio.timeout(LIST_S):
+            return tuple(await served())[:LISTED_MAX], KEEP_S
+    except (ModelError, UsageError, TimeoutError) as error:
+        logger.info("the list of models cannot be had: %s", error or "no answer in time")
+        return (), ASK_AGAIN_S
+
+
 def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]:
     """Gemini, an OpenAI-compatible server, and the embedded model, as the environment says."""
     env = os.environ if env is None else env
@@ -95,12 +133,20 @@ def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]
     def why_no_openai() -> str | None:
         return None if env.get("OPENAI_API_KEY") or env.get("OPENAI_BASE_URL") else "OPENAI_API_KEY is not set"
 
+    async def gemini_names() -> Sequence[str]:
+        model = choose_model(None, provider="gemini", env=env)
+        try:
+            return await model.served_names() if isinstance(model, GeminiModel) else ()
+        finally:
+            await close_model(model)
+
     return {
         "gemini": Provider(
             name="gemini",
             open=lambda model: choose_model(model, provider="gemini", env=env),
             default=env.get("GEMINI_MODEL") or MODEL_DEFAULT,
             why_not=why_no_gemini,
+            served=gemini_names,
         ),
         "openai": Provider(
             name="openai", open=lambda model: choose_model(model, provider="openai", env=env), why_not=why_no_openai

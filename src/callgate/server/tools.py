@@ -62,9 +62,9 @@ async def models(service: Service, request: Request) -> Response:
     listed: list[JsonObject] = []
     for provider in service.providers.known.values():
         why = provider.why_not()
-        names = provider.models or ((provider.default,) if provider.default else ())
+        names = [name for name in await service.providers.names(provider) if service.allows_model(provider.name, name)]
         listed.append({
-            "name": provider.name, "models": list(names), "default": provider.default, "available": why is None, "why": why,
+            "name": provider.name, "models": names, "default": provider.default, "available": why is None, "why": why,
         })  # fmt: skip
     default = {"provider": service.providers.default_provider(gate), "model": gate.model.name, "mode": gate.mode}
     return json_response({"providers": listed, "default": default})
