@@ -8,13 +8,15 @@ import itertools
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
-from callgate import Gate, GeminiModel, Limits, strict_json
+from callgate import Gate, GeminiModel, Limits, ScriptedModel, strict_json
 from callgate.content.json_safe import json_safe
 from callgate.gemini.surface import Surface
+from callgate.schema import check
+from callgate.testing import call
 from callgate.wire.network import TOGETHER_BYTES_MAX, Socket
 
 TURNS = 120
@@ -72,6 +74,13 @@ class Client:
         return SimpleNamespace(
             to_json=to_json, from_json=from_json, PydanticSerializationError=pydantic_core.PydanticSerializationError
         )
+
+
+class Row(TypedDict):
+    """A row of a table."""
+
+    id: int
+    price: float
 
 
 async def look_up(number: int) -> str:
@@ -183,3 +192,24 @@ def test_a_small_request_leaves_at_once_and_a_large_body_is_not_copied(size: int
     assert b"".join(transport.written) == head + body
     assert len(transport.written) == writes
     assert writes == 1 or transport.written[-1] is body
+
+
+def test_the_arguments_of_a_call_are_walked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    is_sound = strict_json.is_sound
+
+    def counted(value: Any, **limits: Any) -> bool:
+        walked.append(len(strict_json.dump(value)))
+        return is_sound(value, **limits)
+
+    for module in (strict_json, check):
+        monkeypatch.setattr(module, "is_sound", counted)
+
+    async def store(rows: list[Row]) -> int:
+        """Stores rows."""
+        return len(rows)
+
+    rows = [{"id": number, "price": number / 2} for number in range(2_000)]
+    reply = asyncio.run(Gate(ScriptedModel([call("store", rows=rows), "Done."]), [store]).run("Go."))
+    assert reply.calls[0].result.value == len(rows)
+    assert len([size for size in walked if size > 10_000]) == 1

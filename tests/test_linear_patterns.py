@@ -220,7 +220,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
         "`depth_max`, or a number of levels",
     ),
     "schema/coerce.py": (
-        "_Coercion._branch _Coercion._repaired _Coercion.settled _applying _with_integers", "`DEPTH_MAX`, `_CHAIN_MAX`"
+        "_Coercion._branch _Coercion._repaired _Coercion.settled _WholeNumbers.read _applying", "`DEPTH_MAX`, `_CHAIN_MAX`"
     ),
     "content/salvage.py": ("_is_json", "the parser of Python gives up sooner"),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from callgate import ToolDefinition, check_arguments
+from callgate.schema.validation_cost import ValidationCost
 
 ROWS: dict[str, Any] = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
 ANY: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
@@ -60,3 +61,41 @@ def test_the_arguments_given_are_never_changed() -> None:
     before = copy.deepcopy(args)
     checked(ROWS, args)
     assert args == before
+
+
+def referring(chain: int, last: dict[str, Any]) -> dict[str, Any]:
+    """A schema of references, one after the other, that lead to the last one."""
+    names = [f"#/$defs/d{number}" for number in range(chain)]
+    definitions: dict[str, Any] = {f"d{number}": {"$ref": name} for number, name in enumerate(names[1:])}
+    return {"type": "object", "properties": {"v": {"$ref": names[0]}}, "$defs": {**definitions, f"d{chain - 1}": last}}
+
+
+TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/d0"}}}
+MANY = {"properties": {f"p{number}": {"type": "integer"} for number in range(600)}}
+HALVES = {"properties": {name: {"$ref": "#/$defs/d1"} for name in ("a", "b")}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_unbounded"),
+    [
+        (ROWS, False), (referring(3, {"type": "integer"}), False), (referring(40, {"type": "integer"}), True),
+        (referring(1, TREE), True), (referring(1, MANY), True), ({"$ref": "#"}, True), (MANY, False),
+        ({"properties": {"v": {"$ref": "#/nowhere"}}}, False),
+        ({**HALVES, "$defs": {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 3} for n in range(1, 7)}}, True),
+    ],
+)  # fmt: skip
+def test_references_that_end_soon_are_followed_at_once(schema: dict[str, Any], is_unbounded: bool) -> None:
+    assert ValidationCost(schema).is_unbounded is is_unbounded
+
+
+@pytest.mark.parametrize("value", [5.0, 5, {"n": 5.0}, [5.0], "5", 5.5, None])
+def test_references_change_nothing_of_the_outcome(value: Any) -> None:
+    inner = {"anyOf": [{"type": "integer"}, {"properties": {"n": {"type": "integer"}}, "type": "object"}]}
+    near = referring(3, inner)
+    far = {**near, "$defs": {**near["$defs"], "other": MANY}}  # So much is checked by the long way.
+    outcomes = [
+        check_arguments(ToolDefinition(name="t", input_schema=schema), {"v": value})
+        for schema in ({"type": "object", "properties": {"v": inner}}, near, far)
+    ]
+    direct, short, long = [(repr(one.args), one.problems, one.coercions) for one in outcomes]
+    assert direct == short == long

@@ -43,6 +43,9 @@ Ask: TypeAlias = Callable[[Question], Awaitable[Approval]]
 class CallOwner(Protocol):
     """The owner of the calls of a pipeline."""
 
+    has_plain_args: bool
+    """True if the arguments of its calls are known to be plain JSON."""
+
     @property
     def calls(self) -> CallBatch:
         """The calls, as they are now."""

@@ -75,7 +75,8 @@ class CallPipeline:
     async def advance(self, todo: facts.Todo) -> bool:
         """Do what the calls need next, or wait for an event; return False if only deferred answers are missing."""
         if todo.check:
-            await self._owner.note(*[self._around.executor.check(call) for call in todo.check])
+            check = partial(self._around.executor.check, is_plain=self._owner.has_plain_args)
+            await self._owner.note(*map(check, todo.check))
         elif todo.decide:
             await self._decide(todo.decide)
         else:

@@ -35,6 +35,8 @@ class SingleCall:
         emit: Observes events.
     """
 
+    has_plain_args = False
+
     def __init__(
         self,
         call: FunctionCall,

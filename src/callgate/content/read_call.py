@@ -50,12 +50,13 @@ def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:16]}"
 
 
-def model_fields(content: Mapping[str, Any]) -> JsonObject:
+def model_fields(content: Mapping[str, Any], *, is_plain: bool = False) -> JsonObject:
     """Return the fields of a model content as a history may hold them; a valid part stays the same object.
 
-    Function responses and empty parts stay: the caller refuses or drops them.
+    Function responses and empty parts stay: the caller refuses or drops them. `is_plain` says that the content is known to
+    be plain JSON within the limits, as that of a collector is.
     """
-    parts = [_model_part(part) for part in parts_of(content)]
+    parts = [_model_part(part, is_plain) for part in parts_of(content)]
     return {**sound_fields(content), "role": "model", "parts": [part for part in parts if part]}
 
 
@@ -67,10 +68,10 @@ def sound_fields(content: Mapping[str, Any]) -> JsonObject:
     return fields if strict_json.is_sound(fields) else strict_json.without_bad(strict_json.isolate(fields))
 
 
-def _model_part(part: Part) -> Part:
+def _model_part(part: Part, is_plain: bool) -> Part:
     if is_sound_text(part):
         return part
-    clean = clean_part(part)
+    clean = clean_part(part, is_plain=is_plain)
     return sendable_part(clean.part, is_shallow=clean.is_shallow) if is_call(clean.part) else clean.part
 
 
@@ -86,9 +87,12 @@ class CleanPart:
     """True if it is known not to be nested too deeply."""
 
 
-def clean_part(part: Part) -> CleanPart:
-    """Return the part as plain JSON in camelCase, with a value of the right type in every field that has one."""
-    if strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
+def clean_part(part: Part, *, is_plain: bool = False) -> CleanPart:
+    """Return the part as plain JSON in camelCase, with a value of the right type in every field that has one.
+
+    `is_plain` says that it is known to be plain JSON within the limits, and need not be walked through.
+    """
+    if is_plain or strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
         return CleanPart(with_sound_fields(spelled_part(part)), is_shallow=True)
     part, problem = _without_excess(part)
     marked: Part = spelled_part(strict_json.isolate(part, depth_max=_PART_DEPTH_MAX))

@@ -177,11 +177,12 @@ class Conversation:
             self.add_responses([], missing=CANCELLED)
         self._append(content)
 
-    def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
+    def add_model(self, content: Mapping[str, Any], *, origin: str | None = None, is_plain: bool = False) -> None:
         """Add an answer of the model verbatim; only empty parts without a signature are dropped.
 
         Calls that could not be sent back are normalized (a name, an object of arguments, a valid id); values that are not
         JSON are replaced. `origin` is the model that wrote it, because signatures are valid for that one only.
+        `is_plain` says that the content is known to be plain JSON, as that of a `ModelResponse` is.
 
         Raises:
             ConversationInvalidError: the content is empty, contains function responses, or is not allowed here.
@@ -191,7 +192,7 @@ class Conversation:
         if is_text:
             added: Content = {"role": "model", "parts": parts}
         else:
-            added = model_fields(as_object(content))
+            added = model_fields(as_object(content), is_plain=is_plain)
             added["parts"] = [part for part in added["parts"] if has_data(part) or is_signed(part)]
         if not is_text and not any(map(has_data, added["parts"])):
             raise ConversationInvalidError(["a model content without parts cannot be stored"])
@@ -201,7 +202,7 @@ class Conversation:
             raise ConversationInvalidError(
                 [f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)]
             )
-        self._append(added, origin, is_finite=is_text)
+        self._append(added, origin, is_finite=is_text or is_plain)
         self._writers.add(origin)
         if not is_text:
             self._open = call_parts(added)

@@ -249,7 +249,7 @@ class RunMachine:
             run.held = PendingAnswer(content, fact.origin, run.wrap_up or reason, fact.finish_message)
             self.phase = "checking"
             return
-        self.conversation.add_model(content, origin=fact.origin)
+        self.conversation.add_model(content, origin=fact.origin, is_plain=True)
         if not calls:
             self._finish(run.wrap_up or reason, message=fact.finish_message)
             return
@@ -319,7 +319,7 @@ class RunMachine:
         """Accept the pending answer, whether it fits or not."""
         held, self.run.held = self.run.held, None
         assert held is not None, "an answer is held as long as it is not checked"
-        self.conversation.add_model(held.content, origin=held.origin)
+        self.conversation.add_model(held.content, origin=held.origin, is_plain=True)
 
     def _history_shortened(self, fact: facts.HistoryShortened) -> None:
         run = self.run

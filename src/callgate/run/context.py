@@ -37,6 +37,8 @@ Emit = Callable[[Event], Awaitable[None]]
 class RunContext:
     """The session, the journal, the observer and the tasks of one run. It owns the calls of the run."""
 
+    has_plain_args = True  # A collector has read them, the journal, or the answer to an approval.
+
     def __init__(
         self,
         config: GateConfig,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate.errors import UsageError
-from callgate.schema.coerce import coerced, coerced_at, has_whole_float, with_whole_numbers
+from callgate.schema.coerce import coerced, coerced_at, with_whole_numbers
 from callgate.schema.names import renamed
 from callgate.schema.problems import sentences
 from callgate.schema.stepwise_check import judged, needs_narrowing
@@ -26,11 +26,12 @@ _INTEGER_BITS_MAX = 14_000
 _FLAT_INTEGER = 2**53
 
 
-def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) -> Checked:
+def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None, *, is_plain: bool = False) -> Checked:
     """Return the arguments as the tool would get them, and their problems. None means no arguments.
 
     The input is never changed. Values are converted only where the schema asks for it and nothing is lost (`"5"` for an
-    integer); each conversion is recorded in `coercions`.
+    integer); each conversion is recorded in `coercions`. `is_plain` says that the arguments are known to be plain JSON, as
+    those of a collector are, and need not be walked through.
 
     Raises:
         ToolNotDeclarableError: the definition's own schema cannot be used.
@@ -47,18 +48,20 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) 
         return Checked(args=dict(args))
     if (
         not validator.aliases
-        and not validator.cost.may_multiply
-        and _is_plain(args, validator)
+        and not validator.cost.is_unbounded
+        and _is_plain(args, is_plain)
         and validator.root.is_valid(args)
     ):
-        return Checked(args=marshal.loads(marshal.dumps(cast("dict[str, Any]", args))))
+        copy: dict[str, Any] = marshal.loads(marshal.dumps(cast("dict[str, Any]", args)))
+        notes: list[str] = []
+        return Checked(args=with_whole_numbers(copy, validator, notes), coercions=notes)
     if depth_exceeds(dict(args), DEPTH_MAX):
         return Checked(args=dict(args), problems=[f"the arguments are nested deeper than {DEPTH_MAX} levels"])
     if reason := first_bad(args):
         return Checked(args=dict(args), problems=[reason])
     if strange := _first_not_json(args):
         return Checked(args=dict(args), problems=[f"the arguments hold {strange}, which cannot be passed on"])
-    copy: dict[str, Any] = {name: plain(value) for name, value in args.items()}
+    copy = {name: plain(value) for name, value in args.items()}
     if validator.aliases:
         copy = renamed(copy, validator.aliases)
     if needs_narrowing(copy, validator):
@@ -95,9 +98,8 @@ def _is_flat(args: Mapping[str, Any]) -> bool:
     return True
 
 
-def _is_plain(args: Mapping[str, Any], validator: SchemaValidator) -> bool:
-    """True if this is plain JSON that needs no coercion if it is valid."""
-    return type(args) is dict and is_sound(args) and not (validator.has_integers and has_whole_float(args))
+def _is_plain(args: Mapping[str, Any], is_known: bool) -> bool:
+    return type(args) is dict and (is_known or is_sound(args))
 
 
 def _first_not_json(args: Mapping[str, Any]) -> str | None:

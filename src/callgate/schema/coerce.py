@@ -21,7 +21,7 @@ from callgate.strict_json import is_exact, lost_by_reading, parse
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["coerced", "coerced_at", "has_whole_float", "with_whole_numbers"]
+__all__ = ["coerced", "coerced_at", "with_whole_numbers"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -35,6 +35,8 @@ _ROUNDS_MAX = 8
 _TRIALS_MAX = 1_000
 _CHAIN_MAX = 32
 _QUOTE = '"'
+_CHANGING = (float, dict, list)
+"""Kinds of values that are whole numbers, or may hold some."""
 _TYPE_NAMES = {float: frozenset({"number", "integer"}), dict: frozenset({"object"}), list: frozenset({"array"})}
 
 
@@ -48,7 +50,9 @@ def coerced(args: dict[str, Any], validator: SchemaValidator) -> tuple[dict[str,
 
 def with_whole_numbers(value: Any, validator: SchemaValidator, notes: list[str]) -> Any:
     """The value with `5` for `5.0` wherever an integer is meant; what was changed is added to the notes."""
-    return _with_integers(value, [validator.schema], validator.schema, (), notes) if has_whole_float(value) else value
+    if not validator.has_integers or not _has_whole_float(value):
+        return value
+    return _WholeNumbers(validator.schema, notes).read(value, [validator.schema], ())
 
 
 def coerced_at(value: Any, place: Place, where: Path, validator: SchemaValidator) -> tuple[Any, list[str]]:
@@ -194,42 +198,61 @@ def _replaced(value: Any, path: Path, new: Any) -> Any:
     return value
 
 
-def has_whole_float(value: Any) -> bool:
+def _has_whole_float(value: Any) -> bool:
     """True if there is a number such as `5.0` in the value."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, float) and item.is_integer():
-            return True
-        if isinstance(item, dict):
-            stack.extend(cast("dict[str, Any]", item).values())
-        elif isinstance(item, list):
-            stack.extend(cast("list[Any]", item))
+    level: list[Any] = [[value]]
+    while level:
+        deeper: list[Any] = []
+        for item in level:
+            for child in cast("dict[str, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item):
+                if isinstance(child, float):
+                    if child.is_integer():
+                        return True
+                elif isinstance(child, (dict, list)):
+                    deeper.append(child)
+        level = deeper
     return False
 
 
-def _with_integers(value: Any, schemas: Sequence[Any], root: dict[str, Any], path: Path, notes: list[str]) -> Any:
-    """The value with `5.0` made `5` wherever the schemas that surely apply ask for an integer."""
-    applying = [found for schema in schemas for found in _applying(schema, value, root, _CHAIN_MAX)]
-    if isinstance(value, float):
+class _WholeNumbers:
+    """One walk that reads `5.0` as `5` wherever the schemas that surely apply ask for an integer. Changes the value."""
+
+    def __init__(self, root: dict[str, Any], notes: list[str]) -> None:
+        self._root = root
+        self._notes = notes
+        self._known: dict[tuple[int, type], list[dict[str, Any]]] = {}
+        """The schemas that apply, by a schema and the kind of a value. The root keeps schemas alive, and so their ids."""
+
+    def read(self, value: Any, schemas: Sequence[Any], path: Path) -> Any:
+        applying = [found for schema in schemas for found in self._applying(schema, value)]
+        if isinstance(value, float):
+            return self._number(value, applying, path)
+        if isinstance(value, dict):
+            held = cast("dict[str, Any]", value)
+            for key, item in held.items():
+                if isinstance(item, _CHANGING):
+                    held[key] = self.read(item, [_property(schema, key) for schema in applying], (*path, key))
+        elif isinstance(value, list):
+            items = cast("list[Any]", value)
+            for index, item in enumerate(items):
+                if isinstance(item, _CHANGING):
+                    items[index] = self.read(item, [_item(schema, index) for schema in applying], (*path, index))
+        return cast("Any", value)
+
+    def _number(self, value: float, applying: Sequence[dict[str, Any]], path: Path) -> float:
         wanted = any("integer" in types and "number" not in types for types in map(_types, applying))
         new = _integer_from_float(value) if wanted else _UNCHANGED
         if new is _UNCHANGED:
             return value
-        notes.append(_note(path, value, new))
+        self._notes.append(_note(path, value, new))
         return new
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {
-            key: _with_integers(item, [_property(schema, key) for schema in applying], root, (*path, key), notes)
-            for key, item in items
-        }
-    if isinstance(value, list):
-        return [
-            _with_integers(item, [_item(schema, index) for schema in applying], root, (*path, index), notes)
-            for index, item in enumerate(cast("list[Any]", value))
-        ]
-    return value
+
+    def _applying(self, schema: Any, value: Any) -> list[dict[str, Any]]:
+        """Like the function, which looks at nothing of a value but its kind."""
+        key = (id(schema), cast("type[object]", type(value)))
+        if key not in self._known:
+            self._known[key] = _applying(schema, value, self._root, _CHAIN_MAX)
+        return self._known[key]
 
 
 def _applying(schema: Any, value: Any, root: dict[str, Any], chain_left: int) -> list[dict[str, Any]]:

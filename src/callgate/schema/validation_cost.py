@@ -8,6 +8,7 @@ Checks nothing and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 from callgate.schema.refs import Place, Source, as_list, as_mapping
@@ -17,6 +18,10 @@ __all__ = ["COST_MAX", "ValidationCost"]
 COST_MAX = 10_000_000
 """The count stops here."""
 
+EXPANDED_MAX = 500
+"""A schema that is no longer than this with all references replaced is held against a value at once."""
+
+_CHAIN_MAX = 32
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_VALUE = ("not", "if", "then", "else")
 _SAME_VALUE_MAPS = ("dependentSchemas", "dependencies")
@@ -42,6 +47,30 @@ class ValidationCost:
         self.may_multiply = any(word in node for node in nodes for word in _REFERENCES)
         """True if there are references: without them the cost is at most the number of parts."""
         self._places = {place.pointer: place for place in places}
+
+    @cached_property
+    def is_unbounded(self) -> bool:
+        """True if a schema refers to itself, or if following all references leads to too many schemas.
+
+        Otherwise no value is held against more than so many schemas.
+        """
+        if not self.may_multiply or len(self._places) > EXPANDED_MAX:
+            return self.may_multiply
+        return self._expanded("", {}, _CHAIN_MAX) > EXPANDED_MAX
+
+    def _expanded(self, start: str, totals: dict[str, int], chain_left: int) -> int:
+        """The number of schemas at and below a place, with references replaced by their targets."""
+        if start in totals or not chain_left:
+            return totals.get(start, COST_MAX)
+        totals[start] = COST_MAX  # What leads here again is a circle.
+        inside = [place for at, place in self._places.items() if at == start or at.startswith(f"{start}/")]
+        references = [(place, word) for place in inside for word in _REFERENCES if word in as_mapping(place.schema)]
+        total = len(inside)
+        for place, word in references:
+            target = self._source.target(place, word)
+            total += 0 if target is None else self._expanded(target.pointer, totals, chain_left - 1)
+        totals[start] = min(total, COST_MAX)
+        return totals[start]
 
     def of_one_value(self) -> int:
         """The maximum number of steps at a single value, excluding the values below it."""

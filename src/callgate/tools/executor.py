@@ -210,8 +210,11 @@ class Executor:
     def __repr__(self) -> str:
         return f"Executor({', '.join(self._tools)})"
 
-    def check(self, call: FunctionCall) -> facts.CallChecked:
-        """Find the tool and check the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
+    def check(self, call: FunctionCall, *, is_plain: bool = False) -> facts.CallChecked:
+        """Find the tool and check the arguments. Nothing runs, and nothing is raised for what a model did wrong.
+
+        `is_plain` says that the arguments are known to be plain JSON.
+        """
         if call.problem is not None:
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
         name = call.name if call.name in self._tools else self._resolved(call.wire_name or call.name)
@@ -219,7 +222,7 @@ class Executor:
             problem = unknown_name_sentence(call.wire_name or call.name, self._tools)
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
         try:
-            checked = check_arguments(self.definition(name), call.args)
+            checked = check_arguments(self.definition(name), call.args, is_plain=is_plain)
         except ToolNotDeclarableError as error:
             # The tool was not declared for this reason; a model that calls it anyway gets the reason.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
