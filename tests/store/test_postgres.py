@@ -346,6 +346,40 @@ def test_while_all_connections_are_stuck_there_is_one_more(postgres_url: str, mo
     run(story())
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_silent_connection_is_cut_soon_if_another_server_has_taken_the_place_of_its_own(
+    is_replaced: bool, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "STUCK_S", 0.05)
+    monkeypatch.setattr(lane, "SILENT_S", 3600.0)
+    monkeypatch.setattr(database, "LOOK_S", 0.05)
+    monkeypatch.setattr(database, "CLOSE_S", 0.05)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            [frozen] = await backends(postgres_url, store)
+            if is_replaced:  # Connections from here on lead to the one that was promoted.
+                monkeypatch.setattr(store.dialect, "server_of", lambda connection: "started later")
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                stuck = asyncio.create_task(store._database.do(lambda tx: tx.rows("SELECT 1")))
+                await until_busy(store)
+                await begun(store, "b")
+                if is_replaced:
+                    with pytest.raises(StoreError, match="cannot be reached"):
+                        await stuck
+                    return
+                for number in range(20):
+                    await begun(store, f"c{number}")
+                assert not stuck.done()
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+            assert await stuck == [(1,)]
+
+    run(story())
+
+
 def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with opened(postgres_url) as store:

@@ -198,7 +198,7 @@ class Database:
             done.cancel()
             raise StoreError(f"nobody writes to {self._dialect.place} any more: the process has forked, or is ending")
         for lane in lanes:
-            lane.cut_if_silent(now_s)
+            lane.cut_if_silent(now_s, self._lanes)
 
     async def _done(
         self, operation: Operation, *, reads: bool, patience_s: float = math.inf, silence_s: float = math.inf

@@ -57,6 +57,10 @@ class Dialect(Protocol):
         """Return False if another database has taken the place of the one that the connection leads to."""
         ...
 
+    def server_of(self, connection: Any) -> str:
+        """Return which server a new connection leads to: another text after a restart, or a failover to another one."""
+        ...
+
     def cut(self, connection: Any) -> None:
         """Make the operation that waits on the connection fail. Called from another thread."""
         ...

@@ -92,6 +92,8 @@ class Lane:
         self._has_begun = self._is_committing = self._is_cut = self._is_due = False
         self._check_s = 0.0
         self.busy_since_s: float | None = None
+        self.server, self.answered_s = "", 0.0
+        """Where the connection leads, and when it was last answered."""
         self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
 
     @property
@@ -104,10 +106,18 @@ class Lane:
         since_s = self.busy_since_s
         return since_s is not None and now_s >= since_s + STUCK_S
 
-    def cut_if_silent(self, now_s: float) -> None:
-        """Cut the connection if its server has not answered for too long. From any thread."""
+    def cut_if_silent(self, now_s: float, others: Sequence[Lane] = ()) -> None:
+        """Cut the connection if its server has not answered for too long. From any thread.
+
+        Less long if another server has taken its place since, and answers the others.
+        """
         since_s = self.busy_since_s
-        if since_s is not None and now_s >= since_s + SILENT_S:
+        if since_s is None:
+            return
+        is_replaced = self.is_stuck(now_s) and any(
+            other.answered_s > since_s and other.server != self.server for other in others
+        )
+        if is_replaced or now_s >= since_s + SILENT_S:
             if not self._is_cut:
                 self._statistics.count("cut")
             self.cut()
@@ -194,6 +204,7 @@ class Lane:
             logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
             self._recover(batch, error, is_reused=is_reused)
             return
+        self.answered_s = time.monotonic()
         for operation, value, refusal in outcomes:
             operation.succeed(value) if refusal is None else operation.fail(refusal)
 
@@ -263,6 +274,7 @@ class Lane:
         self._is_due, self._check_s = False, time.monotonic() + CHECK_S
         try:
             prepare_schema(connection, self._dialect)
+            self.server = self._dialect.server_of(connection)
         except BaseException:
             self._discard()
             raise

@@ -95,6 +95,10 @@ class Postgres:
         """Return True: a server closes the connections of a database that it drops."""
         return True
 
+    def server_of(self, connection: Any) -> str:
+        """Return when the server was started: its address may be that of a pooler."""
+        return str(connection.execute("SELECT pg_postmaster_start_time()::text").fetchone()[0])
+
     def cut(self, connection: Any) -> None:
         """End the connection from this side, whatever the server does."""
         with socket.socket(fileno=os.dup(connection.fileno())) as other:

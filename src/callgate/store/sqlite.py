@@ -125,6 +125,10 @@ class Sqlite:
             return True
         return (found.st_dev, found.st_ino) == self._file
 
+    def server_of(self, connection: Any) -> str:
+        """Return nothing: there is no server."""
+        return ""
+
     def cut(self, connection: Any) -> None:
         """Interrupt a long query; a wait for the lock of another process ends by itself."""
         connection.interrupt()
