@@ -310,6 +310,15 @@ def _separators(text: bytes) -> int:
     return count
 
 
+@pytest.mark.parametrize("size", [0, 100, 100_000])
+@pytest.mark.parametrize("count", [0, 1, 5, 2_000])
+def test_bytes_are_counted_in_short_and_in_long_texts(size: int, count: int) -> None:
+    text = b"x" * size + b"{," * count + b"x" * size + b"[" * count
+    wanted = (b"{", b"[")
+    assert count == 0 or strict_json.has_more_of(text, wanted, 2 * count - 1)
+    assert not strict_json.has_more_of(text, wanted, 2 * count)
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 256])
 def test_separators_are_counted_outside_of_strings_wherever_the_text_is_cut(monkeypatch, piece_bytes: int) -> None:
     monkeypatch.setattr(strict_json, "_PIECE_BYTES", piece_bytes)

@@ -6,7 +6,6 @@ Takes the state of a run, returns reasons and sentences; changes nothing but the
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
@@ -75,8 +74,8 @@ def _is_reached(most: float | None, used: float | None) -> bool:
 
 
 def _key(call: FunctionCall) -> str:
-    """Name a call by its content; long arguments by a hash, in the order in which they came."""
+    """Name a call by its content; long arguments by a hash of this process, in the order in which they came."""
     with contextlib.suppress(JsonError):
-        if len(encoded := dump(call.args)) > LONG_BYTES:
-            return f"{call.name} {hashlib.sha256(encoded).hexdigest()}"
+        if len(encoded := dump(call.args, is_finite=True)) > LONG_BYTES:
+            return f"{call.name} {len(encoded)} {hash(encoded)}"
     return f"{call.name} {_ENCODER.encode(call.args)}"

@@ -18,7 +18,7 @@ from callgate.content.normalize import UNREADABLE
 from callgate.content.read import call_of, is_call, parts_of
 from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceededError
-from callgate.strict_json import Bad
+from callgate.strict_json import Bad, has_more_of
 from callgate.types import JsonObject
 
 __all__ = ["KEYS_MAX", "Lightening", "is_heavy"]
@@ -28,6 +28,9 @@ KEYS_MAX = 500_000
 HEAVY_FROM_BYTES = 512 * 1024
 """Anything smaller is parsed at once, whatever it holds."""
 STEP_BYTES = 64 * 1024
+_VALUE_STARTS = (b",", b"{", b"[")
+_FEW_VALUES = 1_000
+"""Fewer are found before all bytes are counted."""
 
 # A quote in a string has a backslash before it, so this is a key wherever it is found in sound JSON.
 _ARGS = re.compile(rb'"args"(?<!\\"args")[ \t\r\n]*:[ \t\r\n]*(?=\{)')
@@ -46,7 +49,7 @@ _STEP_OF_BRACKET = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 def is_heavy(text: bytes) -> bool:
     """True if a call in this event may hold too many values: a cheap look that counts too many rather than too few."""
-    if len(text) <= HEAVY_FROM_BYTES:
+    if len(text) <= HEAVY_FROM_BYTES or not has_more_of(text, _VALUE_STARTS, min(_FEW_VALUES, ARGS_VALUES_MAX)):
         return False
     values = 0
     for start in range(0, len(text), HEAVY_FROM_BYTES):
@@ -179,7 +182,7 @@ class _Extent:
 
 def _values_at_most(text: bytes) -> int:
     """The number of values if no list or object is empty: each is the first of its container or follows a comma."""
-    return text.count(b",") + text.count(b"{") + text.count(b"[")
+    return sum(map(text.count, _VALUE_STARTS))
 
 
 def _bare(text: bytes) -> bytes:
