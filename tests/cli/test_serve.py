@@ -35,6 +35,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, int]]]
         (["--host", "::", "--no-token"], {}, 2, "a token is needed"),
         (["--host", "example.com", "--no-token"], {"CALLGATE_TOKEN": "a-token-that-is-long"}, 2, "a token is needed"),
         (["--host", "0.0.0.0"], {"CALLGATE_TOKEN": "short"}, 42, "at least 16"),
+        (["--host", "0.0.0.0"], {}, 2, "set CALLGATE_TOKEN"),
+        (["--token-file", "a", "--access", "b"], {}, 2, "--access replaces the one token"),
         (["--token-file", "/no/such/file"], {}, 42, "cannot be read"),
         (["--ephemeral", "--store", "x"], {}, 2, "--ephemeral"),
         (["-T", "no_such_module"], {}, 42, "no_such_module"),
@@ -105,6 +107,18 @@ def test_with_a_token_it_may_listen_on_every_address(served, monkeypatch) -> Non
     for host, names in (("0.0.0.0", ()), ("127.0.0.2", ("127.0.0.2",)), ("::1", ("[::1]",)), ("localhost", ("localhost",))):
         assert main(["serve", "--ephemeral", "--port", "0", "--host", host]) == 0
         assert served[-1][0].options.hosts == names
+
+
+def test_with_an_access_file_the_one_token_of_the_environment_is_not_used(served, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setenv("CALLGATE_TOKEN", TOKEN)
+    access = tmp_path / "access.toml"
+    access.write_text("")
+    access.chmod(0o600)
+    assert main(["serve", "--ephemeral", "--port", "0", "--access", str(access)]) == 0
+    options = served[-1][0].options
+    assert options.token is None
+    assert options.identities is not None
+    assert capsys.readouterr().err.count("CALLGATE_TOKEN is not used: only the tokens of the access file are let in") == 1
 
 
 def test_file_tools_are_there_only_when_a_folder_is_named(served) -> None:

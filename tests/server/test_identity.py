@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -371,7 +372,7 @@ def test_a_broken_file_is_reported_and_changes_nothing_and_a_missing_one_lets_no
     _reread(access)
     assert _trouble(site) is None
     Path(access.path).unlink()
-    access._looked_s, access._seen = 0.0, (0, 0, 0)
+    access._looked_s = 0.0
     assert site.get("/api/v1/tools", **by("bob")).status == 401
 
 
@@ -388,6 +389,62 @@ def test_an_invalid_entry_revokes_itself_and_keeps_no_revoked_token_alive(serve,
     assert "without its invalid entries, which are refused" in told
     assert "[tokens.alice]: rights must be a list" in told
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [told]
+
+
+def test_a_file_that_others_could_change_is_read_again_as_soon_as_they_cannot(serve, access) -> None:
+    site = serve()
+    path = Path(access.path)
+    text = path.read_text()
+    path.chmod(0o664)
+    path.write_text(text.replace(token_hash(TOKENS["bob"]), "0" * 64))
+    access._looked_s = 0.0
+    assert site.get("/api/v1/tools", **by("bob")).status == 200
+    assert "can be changed by others" in str(_trouble(site))
+    path.chmod(0o600)  # Neither its content nor the time of it changes.
+    access._looked_s = 0.0
+    assert site.get("/api/v1/tools", **by("bob")).status == 401
+    assert _trouble(site) is None
+
+
+def test_a_file_that_others_may_change_from_now_on_is_reported(serve, access) -> None:
+    site = serve()
+    Path(access.path).chmod(0o666)
+    access._looked_s = 0.0
+    assert "can be changed by others" in str(_trouble(site))
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "gone"])
+def test_a_file_that_cannot_be_opened_lets_nobody_in_until_it_can(access, kind) -> None:
+    path = Path(access.path)
+    path.rename(moved := path.with_name("moved"))
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    access._looked_s = 0.0
+    assert asyncio.run(access.principal(TOKENS["root"])) is None
+    assert "nobody is let in" in str(access.trouble)
+    if kind != "gone":
+        path.rename(path.with_name("away"))
+    moved.rename(path)
+    access._looked_s = 0.0
+    assert asyncio.run(access.principal(TOKENS["root"])) is not None
+    assert access.trouble is None
+
+
+def test_without_free_descriptors_what_the_file_said_holds_and_it_is_read_as_soon_as_there_are(access, monkeypatch) -> None:
+    path = Path(access.path)
+    path.write_text(path.read_text().replace(token_hash(TOKENS["bob"]), "0" * 64))
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", _no_descriptors)
+        access._looked_s = 0.0
+        assert asyncio.run(access.principal(TOKENS["bob"])) is not None
+    access._looked_s = 0.0
+    assert asyncio.run(access.principal(TOKENS["bob"])) is None
+
+
+def _no_descriptors(*args: object, **kwargs: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def test_a_token_that_two_entries_claim_is_refused(access) -> None:

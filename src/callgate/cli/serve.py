@@ -152,11 +152,14 @@ def serve(ctx: click.Context, **given: Any) -> None:
     _check_options(ctx, given)
     settings = settled(given)
     options = Options(**given, settings=settings)
-    made_up = None if options.access is not None else secrets.token_urlsafe(24)
-    token = None if options.no_token else token_of(options) or made_up
-    remember_secrets(token)
+    token = None if options.no_token or options.access is not None else token_of(options)
     if token is None and options.access is None and options.unix_socket is None:
         _check_no_token(ctx, options.host)
+    is_made_up = token is None and options.access is None and not options.no_token
+    token = secrets.token_urlsafe(24) if is_made_up else token
+    remember_secrets(token)
+    if options.access is not None and os.environ.get(TOKEN_VARIABLE) and LISTEN_VARIABLE not in os.environ:
+        _say(f"{TOKEN_VARIABLE} is not used: only the tokens of the access file are let in")
     _hide_memory()
     follow_parent()
     if options.workers > 1:
@@ -191,6 +194,8 @@ def _check_options(ctx: click.Context, given: Mapping[str, Any]) -> None:
     """Refuse options that contradict each other."""
     if given["no_token"] and given["access"] is not None:
         raise click.UsageError("--no-token lets everybody in, so it cannot be used with --access", ctx)
+    if given["token_file"] is not None and given["access"] is not None:
+        raise click.UsageError("--access replaces the one token, so it cannot be used with --token-file", ctx)
     if given["tls_key"] is not None and given["tls_cert"] is None:
         raise click.UsageError("--tls-key needs --tls-cert", ctx)
     if given["workers"] > 1 and given["ephemeral"]:
@@ -280,11 +285,15 @@ def _shown(options: Options, listener: socket.socket) -> str:
 
 
 def _check_no_token(ctx: click.Context, host: str) -> None:
-    """Refuse to serve without a token where others could reach the service."""
+    """Refuse to serve without a token of the operator's where others could reach the service: one made up is in a log."""
     from callgate.server.security import is_loopback
 
     if not is_loopback(host):
-        raise click.UsageError(f"--host {host} can be reached by others, so a token is needed: leave out --no-token", ctx)
+        raise click.UsageError(
+            f"--host {host} can be reached by others, so a token is needed: set {TOKEN_VARIABLE} (openssl rand -hex 16), or "
+            "use --token-file or --access",
+            ctx,
+        )
 
 
 def _serve(options: Options, token: str | None, store: Store) -> None:

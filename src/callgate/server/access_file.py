@@ -1,13 +1,14 @@
 """The access file: named tokens and an identity provider in TOML, read again when it changes.
 
 Only hashes of tokens are in it. When it is read again, an entry that is invalid is reported and refused like one that is
-gone, and the others hold; a file that cannot be read at all is reported, and what it said before still holds; a file that is
-gone lets nobody in.
+gone, and the others hold; a file that is not TOML, or that others can change, is reported, and what it said before still
+holds; a file that is gone, or that this process may not read, lets nobody in.
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import logging
 import os
@@ -18,7 +19,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.server.identity import Principal, Quota, rights_of
@@ -28,10 +29,14 @@ __all__ = ["AccessFile", "new_token", "token_hash"]
 
 logger = logging.getLogger("callgate.server")
 
+_Stamp: TypeAlias = "tuple[int, ...]"
+
 LOOK_S = 0.5
 """How often the file is looked at, at most."""
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that are about this process or machine, and not about the file."""
 _QUOTAS = {"requests_per_minute": int, "runs": int, "tokens_per_day": int, "cost_per_day": (int, float)}
 _KEYS = frozenset({"sha256", "rights", "owner", "models", "expires", *_QUOTAS})
 
@@ -66,7 +71,8 @@ class AccessFile:
         self._oidc: Oidc | None = None
         self._trouble: str | None = None
         self._looked_s = time.monotonic()
-        self._seen = self._stamp()
+        self._seen: _Stamp | None = self._stamp()
+        """The file as it was when it was last read; None if it has to be read again."""
         if mistakes := self._read():
             raise UsageError(mistakes[0])
 
@@ -85,12 +91,14 @@ class AccessFile:
             return None if is_over else found.principal
         return await self._oidc.principal(token) if self._oidc is not None else None
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _stamp(self) -> _Stamp | None:
+        """Return what changes with the content of the file, and with the right to change it."""
         try:
             found = os.stat(self.path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        place = (found.st_dev, found.st_ino, found.st_size)
+        return (*place, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid, found.st_gid)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -98,22 +106,26 @@ class AccessFile:
             return
         self._looked_s = now
         stamp = self._stamp()
-        if stamp == self._seen:
+        if stamp is not None and stamp == self._seen:
             return
         self._seen = stamp
-        found = self._reread(is_there=stamp is not None)
+        found = self._reread()
         if found is not None and found != self._trouble:
             logger.error("%s", found)
         self._trouble = found
 
-    def _reread(self, *, is_there: bool) -> str | None:
+    def _reread(self) -> str | None:
         """Take in what the file says now; return what is wrong with it."""
-        if not is_there:
-            self._named, self._oidc = {}, None
-            return f"the access file {self.path} is gone: nobody is let in"
         try:
             mistakes = self._read()
         except UsageError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError):
+                self._seen = None  # It can be over without a change of the file.
+                if cause.errno not in _SHORT_OF:
+                    self._named, self._oidc = {}, None
+                    why = "is gone" if isinstance(cause, FileNotFoundError) else f"cannot be read ({cause.strerror})"
+                    return f"the access file {self.path} {why}: nobody is let in"
             return f"the access file was not read again, and what it said before still holds, revoked tokens too: {error}"
         logger.info("the access file %s was read again: %d tokens", self.path, len(self._named))
         if mistakes:
