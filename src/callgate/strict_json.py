@@ -342,14 +342,14 @@ def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = Fa
         if len(pairs) <= PIECE_ITEMS:
             named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1, is_finite=is_finite) for key, item in pairs)
             return _joined(b"{", named, b"}")
-        return _joined(b"{", (dump(dict(piece), is_finite=is_finite)[1:-1] for piece in _pieces(pairs)), b"}")
+        return _joined(b"{", (memoryview(dump(dict(piece), is_finite=is_finite))[1:-1] for piece in _pieces(pairs)), b"}")
     items = cast("list[Any]", value)
     if len(items) <= PIECE_ITEMS:
         return _joined(b"[", (dump_pieces(item, levels - 1, is_finite=is_finite) for item in items), b"]")
-    return _joined(b"[", (dump(piece, is_finite=is_finite)[1:-1] for piece in _pieces(items)), b"]")
+    return _joined(b"[", (memoryview(dump(piece, is_finite=is_finite))[1:-1] for piece in _pieces(items)), b"]")
 
 
-def _joined(start: bytes, pieces: Iterable[bytes], end: bytes) -> bytes:
+def _joined(start: bytes, pieces: Iterable[bytes | memoryview], end: bytes) -> bytes:
     """Join pieces with commas. Each is copied once; `start + b",".join(pieces) + end` would copy megabytes three times."""
     joined = io.BytesIO()
     joined.write(start)

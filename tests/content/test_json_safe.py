@@ -58,6 +58,42 @@ def test_a_key_among_thousands_of_rows_is_written_as_it_is_by_itself(key) -> Non
     assert strict_json.is_sound(json_safe(rows).value)
 
 
+@pytest.mark.parametrize("odd", ["\ud800", 2**60, float("nan"), decimal.Decimal(1), (1,), {"a": {1: 2}}, [[float("inf")]]])
+def test_a_value_among_thousands_of_members_is_written_as_it_is_by_itself(odd: Any) -> None:
+    members: dict[str, Any] = {f"id-{n}": {"id": n, "tags": ["a"]} if n % 2 else n for n in range(2_500)}
+    members["id-1700"] = odd
+    few = json_safe({"id-1700": odd})
+    many = json_safe(members)
+    assert many.value == {**members, **few.value}
+    assert list(many.value) == list(members)
+    assert many.notes == few.notes
+    assert strict_json.is_sound(many.value)
+
+
+@pytest.mark.parametrize("key", ["ü", "\ud800", 1, None, (1, 2)])
+def test_a_key_among_thousands_of_members_is_written_as_it_is_by_itself(key: Any) -> None:
+    members: dict[Any, Any] = {f"id-{n}": [n] for n in range(2_500)}
+    members |= {key: 1, "last": 2}
+    expected = {name: [n] for n, name in enumerate([*members][:2_500])} | json_safe({key: 1}).value | {"last": 2}
+    assert json_safe(members).value == expected
+    assert strict_json.is_sound(json_safe(members).value)
+
+
+@pytest.mark.parametrize("member", [{"id": 1}, 1], ids=["objects", "numbers"])
+def test_thousands_of_members_are_copied(member: Any) -> None:
+    members = {f"id-{n}": member for n in range(2_500)}
+    found = json_safe(members).value
+    members.clear()
+    assert found == {f"id-{n}": member for n in range(2_500)}
+    assert found["id-7"] is not member or type(member) is int
+
+
+def test_more_members_than_a_result_may_hold_are_cut() -> None:
+    found = json_safe({"first": [0] * (NODES_MAX - 100), "then": {f"id-{n}": n for n in range(200)}})
+    assert len(found.value["then"]) < 200
+    assert found.notes
+
+
 def test_thousands_of_rows_are_copied() -> None:
     rows = [{"id": n} for n in range(2_500)]
     found = json_safe(rows).value

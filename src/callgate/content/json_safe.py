@@ -38,6 +38,7 @@ import pathlib
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
+from operator import is_
 from typing import Any, cast
 
 from callgate import strict_json
@@ -186,12 +187,16 @@ class Encoder:
         return copied
 
     def mapping(self, value: dict[Any, Any], depth: int) -> JsonObject:
-        result: JsonObject = {}
         room = max(NODES_MAX - self.nodes, 0)
         self.nodes += len(value)
+        result: JsonObject = {}
+        if _MANY <= len(value) <= room and self.is_plain:
+            value = value.copy()  # Its tool may go on to change it.
+            result = self.plain_members(value, depth)
         has_other_names = False
         # Most keys are names, and most values text or numbers: those take no step of their own.
-        for key, item in value.items() if len(value) <= room else itertools.islice(value.items(), room):
+        left = value.items() if not result and len(value) <= room else itertools.islice(value.items(), len(result), room)
+        for key, item in left:
             name = key
             if _type(key) is not str or not key.isascii():
                 has_other_names = True
@@ -204,6 +209,17 @@ class Encoder:
             else:
                 result[name] = self.encode(item, depth)
         return result if len(value) <= room else result | self.marker("cut", _TOO_MANY)
+
+    def plain_members(self, value: dict[Any, Any], depth: int) -> JsonObject:
+        """The first members of a copied object, as many as are plain JSON, copied too."""
+        names = [*value]
+        if not {*map(_type, names)} <= {str} or not "".join(names).isascii():
+            return {}
+        values = [*value.values()]
+        copied = self.plain(values, depth)
+        if len(copied) == len(values) and all(map(is_, copied, values)):
+            return value
+        return dict(zip(names, copied, strict=False))
 
     def key(self, key: Any) -> str:
         if isinstance(key, enum.Enum):
