@@ -20,13 +20,25 @@ def test_a_number_whose_plain_form_is_itself_is_written() -> None:
     assert json_safe([numpy.longdouble("0.1")]).value in (["0.1"], [0.1]), "not every machine has more digits than a double"
 
 
-@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, RecursionError, MemoryError])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError, MemoryError])
 def test_a_value_cannot_end_the_program(error: type[BaseException]) -> None:
     class Hostile:
         def to_dict(self) -> Any:
             raise error
 
     assert "unserialisable" in json_safe([Hostile()]).value[0]
+
+
+def test_an_interrupt_by_a_handler_of_the_program_passes() -> None:
+    class OwnInterrupt(KeyboardInterrupt):
+        pass
+
+    class Interrupted:
+        def to_dict(self) -> Any:
+            raise OwnInterrupt
+
+    with pytest.raises(OwnInterrupt):
+        json_safe([Interrupted()])
 
 
 class Name(str):

@@ -658,6 +658,7 @@ def test_custom_calls_of_the_responses_api_are_read_and_others_told() -> None:
     ]
     written = convert(items, source="openai", target="openai", kind="history").value
     assert written[0]["tool_calls"] == [{"id": "c1", "type": "custom", "custom": {"name": "run", "input": "ls"}}]
+    assert [loss.keyword for loss in convert(items[0], source="openai", target="gemini", kind="call").losses] == ["custom"]
     unknown = {"role": "assistant", "content": None, "tool_calls": [{"id": "x", "type": "hosted", "hosted": {}}]}
     losses = convert([unknown], source="openai", target="anthropic", kind="history").losses
     assert ("/0/tool_calls/0", "hosted") in [(loss.pointer, loss.keyword) for loss in losses]
@@ -686,6 +687,9 @@ def test_an_empty_message_is_told() -> None:
     assert _told(history, "openai", "anthropic") == _told(history, "anthropic", "gemini") == [("/0", "content")]
     assert convert(history, source="openai", target="openai", kind="history").value == history
     assert convert(history, source="anthropic", target="anthropic", kind="history").value == history
+    system = [{"role": "system", "content": ""}, {"role": "user", "content": "Hello."}]
+    for target in ("anthropic", "gemini", "bedrock", "interactions", "amazon_q"):
+        assert _told(system, "openai", target) == [("/0", "content")]
 
 
 def test_arguments_that_say_more_than_their_value_are_told() -> None:

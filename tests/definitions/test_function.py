@@ -846,6 +846,25 @@ def test_a_literal_tells_one_from_true_however_a_number_is_written(sent: Any, gi
     assert run_tool(pick, v=sent) == repr(given)
 
 
+@pytest.mark.parametrize(("sent", "given"), [(1, 1), (1.0, 1), (True, True), (0.0, 0), (2, 2)])
+def test_a_literal_in_a_union_tells_one_from_true(sent: Any, given: Any) -> None:
+    def pick(v: Literal[True] | int) -> str:
+        """Pick one."""
+        return repr(v)
+
+    assert run_tool(pick, v=sent) == repr(given)
+
+
+@pytest.mark.parametrize("text", ["0", "1600000000", "-1.5", " 86400 "])
+def test_a_number_in_a_text_is_no_date(text: str) -> None:
+    def meet(day: datetime.date) -> str:
+        """Meet."""
+        return repr(day)
+
+    assert "ISO 8601" in run_tool(meet, day=text)
+    assert run_tool(meet, day="2024-01-31") == "datetime.date(2024, 1, 31)"
+
+
 def test_two_texts_that_are_one_key_are_refused() -> None:
     def count(names: dict[int, str], more: dict[str, dict[float, int]] | None = None) -> str:
         """Count them."""
@@ -862,6 +881,18 @@ class Dispatching:
         """Show it."""
         return f"{x} {y}"
 
+    @functools.singledispatchmethod
+    @classmethod
+    def of_class(cls, x: int, y: int = 0) -> str:
+        """Show it."""
+        return f"{x} {y}"
+
+    @functools.singledispatchmethod
+    @staticmethod
+    def of_none(x: int, y: int = 0) -> str:
+        """Show it."""
+        return f"{x} {y}"
+
 
 @functools.singledispatch
 def shown(x: int, y: int = 0) -> str:
@@ -870,7 +901,8 @@ def shown(x: int, y: int = 0) -> str:
 
 
 def test_functions_that_choose_by_their_first_argument_are_tools() -> None:
-    for function in (Dispatching().show, shown):
+    bound = Dispatching()
+    for function in (bound.show, shown, bound.of_class, Dispatching.of_class, bound.of_none, Dispatching.of_none):
         assert list(function_tool(function).definition.input_schema["properties"]) == ["x", "y"]
         assert run_tool(function, x=1, y=2) == "1 2"
     with pytest.raises(ToolNotDeclarableError, match="a method without its object"):

@@ -109,9 +109,9 @@ def test_a_dot_is_the_whole_root():
     assert verdict(Policy(rules=[Rule(verdict="deny", paths=(".",))]), READ, {"path": "a/b"}) == "deny"
 
 
-@pytest.mark.parametrize("pattern", ["../x", "a/../b", " vendor", "vendor ", "\tx"])
+@pytest.mark.parametrize("pattern", ["../x", "a/../b", " vendor", "vendor ", "\tx", ".\\vendor", "a\\b"])
 def test_a_pattern_that_no_path_fits_is_refused(pattern: str):
-    with pytest.raises(Exception, match=r"leads upwards|white space"):
+    with pytest.raises(Exception, match=r"leads upwards|white space|write folders with '/'"):
         Rule(verdict="deny", paths=(pattern,))
 
 

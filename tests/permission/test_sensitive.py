@@ -19,6 +19,8 @@ PATHS = [
     ("environment.py", False), (".npmrc", True), ("config/secrets.yaml", True), ("README.md", False),
     ("my-service-account-7.json", True), ("app-secrets.toml", True), ("home/.docker/config.json", True),
     ("home/.config/gh/hosts.yml", True), ("home/.m2/settings.xml", True), ("src/secretary.py", False),
+    ("x.p12.old", True), (".netrc.bak", True), (".env~", True), ("a.pfx.bak.2", True), ("notes.txt.bak", False),
+    ("home/.cache/huggingface/token", True), ("my_passwords.txt", True), ("login.keyring", True), ("v1.2", False),
 ]  # fmt: skip
 
 

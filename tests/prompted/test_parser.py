@@ -367,6 +367,8 @@ def test_calls_in_other_forms_that_cannot_be_read(text, code, name):
         ("<think>a <think>b</think>\nTOOL_CALL: f({})\n</think>\nTOOL_CALL: f({'last': 1})", [{"last": 1}]),
         ("<think>\n<thinking>\n</think>\nTOOL_CALL: f({})\n</thinking>\n", []),
         ("<think>tags such as `<think>` are shown</think>\nTOOL_CALL: f({})", [{}]),
+        ("<think kind='x'>a <thinking >b</thinking>\nTOOL_CALL: f({})\n</think >\nTOOL_CALL: f({'last': 1})", [{"last": 1}]),
+        ("<thinks>\nTOOL_CALL: f({})", [{}]),
         ("<!-- <think> -->\nTOOL_CALL: f({})", [{}]),
         ("</think>\n<think></think></think>\nTOOL_CALL: f({})", [{}]),
     ],

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -136,13 +136,14 @@ def test_an_answer_becomes_a_value_of_the_type(kind: Any, text: str, value: Any)
         (int, "true"), (bool, "yes"), (bool, "1"), (float, "NaN"), (float, "1e400"), (float, '"inf"'), (date, "0"),
         (set[int], "[1, 1]"), (Measured, '{"c": "inf", "n": 1, "ok": true}'), (Measured, '{"c": 1, "n": true, "ok": true}'),
         (Measured, '{"c": 1, "n": 1, "ok": "off"}'), (int | None, "none"), (date | None, "0"),
+        (date, '"0"'), (datetime, '"1600000000"'), (list[date], '["86400.0"]'), (Literal[False] | float, "true"),
     ],
 )  # fmt: skip
 def test_a_type_takes_no_more_than_its_schema(kind: Any, text: str) -> None:
     output = output_of(kind)
     as_schema = output_of(output.schema["properties"]["answer"] if output.is_wrapped else output.schema)
     assert output.read(text).problems
-    assert as_schema.read(text).problems or kind in (date, date | None), "formats are checked by the type alone"
+    assert as_schema.read(text).problems or "date" in str(kind), "formats are checked by the type alone"
 
 
 DRAFT_4, DRAFT_2019 = "http://json-schema.org/draft-04/schema#", "https://json-schema.org/draft/2019-09/schema"

@@ -487,6 +487,7 @@ def test_json_in_a_string_is_read_only_where_nothing_of_it_is_lost(schema, text)
         (r"^(?<q>a)\k<q>$", "aa", "a"), (r"^[\w-.]+$", "a-.", "!"), (r"^[^]$", "x", "xx"), (r"^[[a]$", "[", "b"),
         (r"^[a&&b]$", "&", "c"), (r"^[~~]$", "~", "x"), (r"^\0$", "\0", "0"), (r"^{a}$", "{a}", "a"), (r"^a{2}$", "aa", "a"),
         (r"^[\]a]+$", "]a", "b"), (r"^[a-\d]$", "-", "b"), (r"^[\b]$", "\x08", "b"), (r"^\[\]$", "[]", "x"),
+        (r"^\k$", "k", "x"), (r"^a(?:[]|b)$", "ab", "a"), (r"^[]a]$", "]", "b"),
     ],
 )  # fmt: skip
 def test_a_pattern_means_what_javascript_and_python_mean_by_it(pattern, good, bad) -> None:

@@ -127,9 +127,9 @@ class Encoder:
         self.path.add(id(value))
         try:
             return self.structure(value, kind, depth + 1)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # the value's own code failed in some way; the call itself succeeded
+            if isinstance(error, KeyboardInterrupt) and type(error) is not KeyboardInterrupt:
+                raise  # by a signal handler of the program
             what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
             self.note(f"A value of type {what} could not be written ({why}).")
             return {"unserialisable": _name_of(kind)}

@@ -1,7 +1,8 @@
 """JSON decoding of values that pydantic accepts as Python objects only.
 
 Takes a pydantic adapter, returns a decoder that accepts what the adapter's JSON Schema promises: the value of an enum
-member in a `Literal`, an enum whose values are dates, bytes or tuples, and keys of an object, which are always text.
+member in a `Literal`, an enum whose values are dates, bytes or tuples, and keys of an object, which are always text. What
+the schema does not promise is refused: a date written as a number, and 1 for true.
 Knows nothing of functions and tools.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +27,12 @@ _DATA = frozenset({"type", "ref", "metadata", "serialization", "config", "defaul
 _OF_DICT = ("keys_schema", "values_schema")
 _NAMED = frozenset({"fields", "choices"})
 """Keys that may hold a map from names to schemas, where a name may look like one of the `_DATA`."""
+
+
+_MISSING = object()
+_TEMPORAL = frozenset({"date", "datetime", "time"})
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
+"""A text that pydantic takes for seconds since 1970, and no JSON Schema for a date."""
 
 
 def reader_of(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
@@ -94,6 +102,8 @@ class _Rewriting:
         ):
             parts = {key: self.of(schema[key], is_key=key == "keys_schema") for key in _OF_DICT if key in schema}
             return _keys_apart({**schema, **parts})
+        if kind in _TEMPORAL and not self._is_json_special and not is_key:
+            return _before(schema, _no_number)
         if kind == "literal":
             return _guided(schema, schema["expected"], is_key=is_key)
         if kind == "enum":
@@ -138,11 +148,15 @@ def _guided(
     """The schema, with a step before it if it has members that pydantic does not find in JSON."""
     wanted = str if is_key else _PLAIN
     plain = [member for member in members if isinstance(known(member), wanted) and not isinstance(known(member), Enum)]
-    if len(set(map(known, plain))) < len(plain):
-        plain = []  # 1 and true are equal in Python, and 1.0, the same as 1 in JSON, may be taken for either
+    # 1 and true are equal in Python, and 1.0, the same as 1 in JSON, may be taken for either.
+    is_confusable = not is_key and any(known(member) in (0, 1) for member in plain)
+    if is_confusable:
+        plain = []
     rest = [member for member in members if not any(member is other for other in plain)]
     if not rest:
         return schema
+    from pydantic_core import PydanticCustomError
+
     table: dict[str, Any] = {}
     # If two members look the same in JSON, prefer the one that needs no help.
     for member in (*plain, *rest):
@@ -153,15 +167,29 @@ def _guided(
 
     def found(value: Any) -> Any:
         try:
-            return table.get(_spelled(value), value)
+            member = table.get(_spelled(value), _MISSING)
         except (TypeError, ValueError):
             return value
+        if member is _MISSING and is_confusable and isinstance(value, (bool, int, float)):
+            raise PydanticCustomError("member", "Input should be one of the listed values")
+        return value if member is _MISSING else member
 
+    return _before(schema, found)
+
+
+def _before(schema: dict[str, Any], step: Callable[[Any], Any]) -> dict[str, Any]:
     from pydantic_core.core_schema import no_info_before_validator_function
 
     inner = {key: value for key, value in schema.items() if key != "ref"}
-    step: Any = no_info_before_validator_function(found, cast("Any", inner), ref=schema.get("ref"))
-    return step
+    return cast("Any", no_info_before_validator_function(step, cast("Any", inner), ref=schema.get("ref")))
+
+
+def _no_number(value: Any) -> Any:
+    from pydantic_core import PydanticCustomError
+
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        raise PydanticCustomError("number", "Input should be a date or time in ISO 8601, such as 2024-01-31, and no number")
+    return value
 
 
 def _keys_apart(schema: dict[str, Any]) -> dict[str, Any]:

@@ -204,12 +204,11 @@ def _call(node: Node) -> Call | None:
 def _custom_call(node: Node) -> Call:
     """The call of a tool that takes plain text."""
     inner = node.find("custom") or node
-    text = inner.find_text("input") or ""
+    name, text = inner.need_text("name"), inner.find_text("input") or ""
     call_id = node.find_text("call_id" if "call_id" in node.object else "id")
-    node.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
-    return Call(
-        name=inner.need_text("name"), args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at
-    )  # fmt: skip
+    for read in (node, inner) if inner is not node else (node,):
+        read.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
+    return Call(name=name, args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at)
 
 
 def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:

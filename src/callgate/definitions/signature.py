@@ -259,7 +259,9 @@ def _dispatching(fn: Any, raw: inspect.Signature) -> inspect.Signature:
     parameters = list(raw.parameters.values())
     code: Any = getattr(fn, "__code__", None)
     made_by: str = code.co_qualname if isinstance(code, types.CodeType) else cast("type[Any]", type(fn)).__qualname__
-    if "singledispatchmethod" in made_by and _closure(fn).get("obj", ABSENT) is not None:
+    method = getattr(fn, "__wrapped__", None)
+    is_bound = _closure(fn).get("obj", ABSENT) is not None or isinstance(method, classmethod)
+    if "singledispatchmethod" in made_by and is_bound and not isinstance(method, staticmethod):
         parameters = parameters[1:]
     if parameters and parameters[0].kind is _Kind.POSITIONAL_OR_KEYWORD:
         parameters[0] = parameters[0].replace(kind=_Kind.POSITIONAL_ONLY)

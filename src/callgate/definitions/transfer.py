@@ -358,6 +358,8 @@ def split_system(messages: Sequence[Message], out: WriteContext, title: str) -> 
             continue
         if others:
             out.lose(message.at, "role", f"{title}: system text stands before all messages", "moved there")
+        if not out.is_same and all(isinstance(item, Text) and not item.text for item in message.items):
+            out.lose(message.at, "content", "the message is empty", "left out")
         for item in message.items:
             if isinstance(item, Text):
                 system += [item] if item.text or out.is_same else []

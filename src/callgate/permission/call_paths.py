@@ -103,7 +103,9 @@ def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: 
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """The path of a `file:` URI, and what percent signs stand for, once and twice."""
+    """The path of a `file:` URI, and what quotes and percent signs stand for, these once and twice."""
+    if (bare := text.strip("'\"`")) != text:
+        yield (text := bare)
     if text[:5].lower() == "file:":
         text = text[5:]
         if text.startswith("//"):

@@ -23,6 +23,8 @@ PATTERN_CHARS_MAX = 1_000
 PATH_CHARS_MAX = 4_096
 """No system opens a longer path."""
 
+# A backslash escapes a wildcard. Before a letter it escapes nothing: somebody took it for a separator.
+_SEPARATOR = re.compile(r"\\[^\W_]")
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
 
@@ -187,6 +189,8 @@ def _normal_pattern(pattern: str) -> str:
     """
     if pattern != pattern.strip():
         raise UsageError(f"the path pattern {pattern!r} begins or ends with white space: leave it out")
+    if found := _SEPARATOR.search(pattern):
+        raise UsageError(f"the path pattern {pattern!r} has {found[0]!r} in it: write folders with '/'")
     parts = pattern.split("/")
     if ".." in parts:
         raise UsageError(f"the path pattern {pattern!r} leads upwards: write it from the root on, or as //absolute/path")

@@ -7,6 +7,7 @@ looked at.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,17 +24,19 @@ SENSITIVE: tuple[str, ...] = (
     "*secrets.toml", "*secret.txt", "*secrets.txt", "client_secret*.json", "*service-account*.json",
     "*service_account*.json", "*.tfstate", "*.tfstate.*", "*.tfvars",
     ".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".dockercfg", ".pgpass",
-    "passwords", "passwords.*", "password.txt", "*.htpasswd", "oauth_creds.json", "**/.codex/auth.json", "auth.json",
+    "passwords", "passwords.*", "password.txt", "*passwords.txt", "*passwords.csv",
+    "*.htpasswd", "oauth_creds.json", "**/.codex/auth.json", "auth.json",
     ".my.cnf", ".mylogin.cnf", ".htpasswd", ".s3cfg", ".boto", ".vault-token", ".terraformrc", "**/.m2/settings.xml",
     "**/.cargo/credentials*", "**/.gem/credentials", "**/.composer/auth.json", "wp-config.php", "token.json",
     # Keys, and copies of them.
-    "*.pem", "*.key", "*.pem.*", "*.key.*", "*.pem~", "*.key~",
+    "*.pem", "*.key", "*.pem.*", "*.key.*",
     "*.p12", "*.pfx", "*.p8", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.ovpn", "*.gpg", "*.asc",
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa", "*_ed25519", "authorized_keys",
     "known_hosts", "wallet.dat",
     # Folders of secrets.
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", "**/.config/gcloud", ".gcloud", ".password-store",
-    "**/.config/gh",
+    "**/.config/gh", "**/.config/hub", "**/.config/op", "**/rclone/rclone.conf", "**/huggingface/token",
+    "**/.huggingface/token", "*.keyring", "*.keychain", "*.keychain-db", "logins.json", "Login Data",
     # callgate's own files: keys, sessions, tools and servers that it starts.
     ".callgate.toml", "callgate.toml", "**/.config/callgate", "**/.local/state/callgate", "mcp.json", ".mcp.json",
     ".git",
@@ -79,6 +82,10 @@ RUNS_CODE: tuple[str, ...] = (
 """Patterns of files that make programs run code: writing one is asked about whatever the rules and the mode say."""
 
 
+_COPY = re.compile(r"(?i:(?:\.(?:bak|backup|old|orig|save|saved|copy|swp|tmp|[0-9]{1,14})|~)[0-9]{0,4}){1,3}[/\\]?$")
+"""What editors and people write behind the name of a copy."""
+
+
 def sensitive_path(
     definition: ToolDefinition,
     args: Mapping[str, Any],
@@ -103,5 +110,6 @@ def is_sensitive(path: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def path_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """A test for paths that one of the patterns names, read widely."""
-    return AnyPath(patterns).wide
+    """A test for paths that one of the patterns names, read widely; copies (`.env~`, `x.p12.bak`) count as the file."""
+    fits = AnyPath(patterns).wide
+    return lambda path: fits(path) or ((original := _COPY.sub("", path)) != path and fits(original))

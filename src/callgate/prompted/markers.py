@@ -79,7 +79,8 @@ INTERESTING = re.compile(rf"TOOL_CALL{_B}*+[:：]{_B}*+\S|```|~~~|<!--|<[tT][hH]
 _COMMENT_END, _THOUGHT_END = "-->", "</think>"
 _OPENERS = {"<!--": _COMMENT_END, "<think>": _THOUGHT_END, "<thinking>": _THOUGHT_END}
 _ENDS = {_COMMENT_END: _COMMENT_END, _THOUGHT_END: _THOUGHT_END, "</thinking>": _THOUGHT_END}
-_TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?>", re.IGNORECASE)
+_TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?(?:\s[^<>`]{0,200})?>", re.IGNORECASE)
+_ATTRIBUTES = re.compile(r"\s.*>", re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -93,7 +94,7 @@ def block_after(line: str, block: Block | None) -> Block | None:
     """Return the block that is still open after a line, or None. Inline code opens nothing."""
     if "<" not in line and "-->" not in line:
         return block
-    tokens = [token[0].lower() for token in _TOKENS.finditer(line)]
+    tokens = [_ATTRIBUTES.sub(">", token[0].lower()) for token in _TOKENS.finditer(line)]
     last_place = {token: place for place, token in enumerate(tokens)}
     code = ""
     for place, token in enumerate(tokens):

@@ -39,9 +39,11 @@ _TOKEN = re.compile(
 )
 _KNOWN = frozenset("AZabBcdDfknpPrsStuvwWxz")
 """Letters with a meaning after a backslash in JavaScript or Python; others are literals."""
-_PLAIN_LETTERS = frozenset("cxu")
+_PLAIN_LETTERS = frozenset("cxuk")
 """Those that are literals without a following number or letter."""
 _SHORTHANDS = frozenset(f"\\{letter}" for letter in "wWdDsS")
+_WHOLE_CLASSES = {"[^]": r"[\s\S]", "[]": r"[^\s\S]"}
+"""Any character, and none, as JavaScript writes it."""
 _OPERATORS = ("&&", "--", "~~")
 
 
@@ -58,12 +60,14 @@ class _Respelling:
         found: list[str] = []
         groups: list[int] = []
         count, in_class = 0, False
+        # In Python a bracket that closes nothing is one of the characters of a class, as in `[]a]`.
+        last_closing = max((place for place, token in enumerate(self.tokens) if token == "]"), default=-1)
         for place, token in enumerate(self.tokens):
             if in_class:
                 in_class = token != "]"
                 found.append(self._in_class(place, token))
-            elif token == "[^]":
-                found.append(r"[\s\S]")
+            elif token == "[^]" or (token == "[]" and place > last_closing):
+                found.append(_WHOLE_CLASSES[token])
             elif token[0] == "[":
                 in_class = token in ("[", "[^")
                 found.append(token)
