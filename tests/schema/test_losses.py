@@ -285,12 +285,51 @@ def test_what_a_tool_without_named_arguments_asks_for_is_said(surface) -> None:
                 "B": {"properties": {"b": {"$ref": "#/$defs/A"}}, "required": ["b"]},
             },
         },
+        {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["n"]},
+        {"type": "object", "properties": {"n": {"oneOf": [{"$ref": "#"}]}}, "required": ["n"]},
+        {"type": "object", "properties": {"n": {"type": "array", "items": {"$ref": "#"}, "minItems": 2}}, "required": ["n"]},
+        {
+            "type": "object",
+            "properties": {"n": {"type": "array", "minItems": 1, "prefixItems": [{"$ref": "#"}]}},
+            "required": ["n"],
+        },
+        {"type": "object", "properties": {"n": {"type": "array", "contains": {"$ref": "#"}}}, "required": ["n"]},
+        {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#"}},
+        {"type": "object", "required": ["x"], "additionalProperties": {"$ref": "#"}},
+        {"type": "object", "properties": {"n": {"$ref": "#"}}, "minProperties": 1, "additionalProperties": False},
     ],
 )
 def test_a_tool_whose_arguments_could_never_end_is_refused(schema) -> None:
     for field in ("parametersJsonSchema", "parameters"):
         with pytest.raises(ToolNotDeclarableError, match="without end"):
             compile_schema(schema, field=field)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "anyOf": [{"$ref": "#"}]},
+        {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#"}, {"enum": [{}]}]}}, "required": ["n"]},
+        {"type": "object", "properties": {"n": {"type": "array", "items": {"$ref": "#"}}}, "required": ["n"]},
+        {"type": "object", "minProperties": 1, "properties": {"s": {}}, "additionalProperties": {"$ref": "#"}},
+        {"type": "object", "required": ["x"], "patternProperties": {"^x": {}}, "additionalProperties": {"$ref": "#"}},
+        {
+            "$schema": DRAFTS[2019],
+            "type": "object",
+            "properties": {"n": {"type": "array", "contains": {"$ref": "#"}, "minContains": 0}},
+            "required": ["n"],
+        },
+        {
+            "$schema": DRAFTS[4],
+            "type": "object",
+            "properties": {"n": {"type": "array", "contains": {"$ref": "#"}}},
+            "required": ["n"],
+        },
+    ],
+)
+def test_a_tool_whose_arguments_may_end_is_declared(schema) -> None:
+    for field in ("parametersJsonSchema", "parameters"):
+        compile_schema(schema, field=field)
 
 
 def test_a_required_reference_to_the_root_may_end_where_it_can_be_no_object() -> None:
