@@ -83,7 +83,7 @@ RUNS_CODE: tuple[str, ...] = (
 
 
 _COPY = re.compile(r"(?i:(?:\.(?:bak|backup|old|orig|save|saved|copy|swp|tmp|[0-9]{1,14})|~)[0-9]{0,4}){1,3}[/\\]?$")
-"""What editors and people write behind the name of a copy."""
+"""The endings that editors and people give the name of a copy."""
 
 
 def sensitive_path(
