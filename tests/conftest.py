@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import glob
@@ -13,13 +15,15 @@ import logging
 import os
 import pwd
 import re
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,8 +34,6 @@ from hypothesis import HealthCheck, settings
 
 # 1 for a quick run, 20 for a soak: how many seeds, crashes and clients the tests that have such a number use.
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
-# Those that a program of ours, or a library below it, sets up for its whole process.
-LOGGERS = ("callgate", "callgate.access", "asyncio", "mcp", "uvicorn", "uvicorn.error", "uvicorn.access")
 LIVE = os.environ.get("CALLGATE_LIVE") == "1"
 
 # Keys and endpoints of whoever runs the tests are theirs: only the live tests may use them.
@@ -42,8 +44,10 @@ if not LIVE:
     os.environ["CALLGATE_PROVIDER"] = "demo"
 
 # Nor do tests write among the sessions of whoever runs them, or go by their settings.
+OUR_FOLDERS: list[str] = []
 for _name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-    os.environ[_name] = tempfile.mkdtemp(prefix="callgate-state-")
+    OUR_FOLDERS.append(tempfile.mkdtemp(prefix="callgate-state-"))
+    os.environ[_name] = OUR_FOLDERS[-1]
     atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
 os.environ.pop("CALLGATE_CONFIG", None)
 
@@ -159,27 +163,85 @@ def home() -> ModuleType:
     return sys.modules[__name__]
 
 
+# --- each test is a program of its own -----------------------------------------------------------------------------------
+
+MEMORIES = {
+    "callgate.config.known_secrets": "_known",  # A text that one test took for a secret is hidden in the output of all.
+    "callgate.gemini.request": "_UNKNOWN",  # What an endpoint does not know; the next test's may have its port.
+    "callgate.store.anonymous": "_new",
+}
+"""Module-level containers in which a process notes what it learns, by module. What only saves time is none of them."""
+
+
 @pytest.fixture(autouse=True)
-def no_server_is_remembered() -> None:
-    """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
+def process_as_before() -> Iterator[None]:
+    """What a command or a library sets up for its whole process ends with the test: the next one is another program.
+
+    `python -m pytest -p scripts.leaks` finds the tests that leave something else behind.
+    """
     if (health := sys.modules.get("callgate.wire.endpoint_health")) is not None:
-        health.forget_all()
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_before() -> Iterator[None]:
-    """A command that is called in this process sets up logging for a whole program; the next test is another program."""
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    before = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in loggers]
+        health.forget_all()  # All callers of a process slow down together; the servers of two tests may get one port.
+    loggers = {name: _logger_state(logger) for name, logger in _loggers()}
+    known = {name: dict(vars(module)[MEMORIES[name]]) for name, module in _loaded(MEMORIES)}
+    path, policy = [*sys.path], asyncio.get_event_loop_policy()
+    folders = {folder: os.listdir(folder) for folder in OUR_FOLDERS}
+    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    files, is_dumpable = resource.getrlimit(resource.RLIMIT_NOFILE), _prctl(_GET_DUMPABLE, 0)
     yield
-    for logger, handlers, level, propagate in before:
-        for handler in [each for each in logger.handlers if each not in handlers]:
-            if not isinstance(handler, logging.NullHandler):  # Those come with an import, which happens once.
-                logger.removeHandler(handler)
-                handler.close()
-        logger.setLevel(level)
-        if logger.name.startswith("uvicorn"):
-            logger.propagate = propagate
+    for name, logger in _loggers():
+        _restore_logger(logger, loggers.get(name))
+    for name, module in _loaded(MEMORIES):
+        vars(module)[MEMORIES[name]].clear()
+        vars(module)[MEMORIES[name]].update(known.get(name, {}))
+    for _, module in _loaded(["callgate.config.known_secrets"]):
+        module._version[0] += 1  # And what was built from the list is built anew.
+    for _, module in _loaded(["callgate.telemetry"]):
+        module.record_content(None)
+    for folder, names in folders.items():
+        for name in {*os.listdir(folder)}.difference(names):
+            shutil.rmtree(Path(folder) / name)
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    if resource.getrlimit(resource.RLIMIT_NOFILE) != files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    _prctl(_SET_DUMPABLE, is_dumpable)
+    sys.path[:] = path
+    asyncio.set_event_loop_policy(policy)
+
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_GET_DUMPABLE, _SET_DUMPABLE = 3, 4
+_LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+
+
+def _prctl(request: int, value: int) -> int:
+    """A service keeps others from reading its memory, and so from looking at its descriptors."""
+    return _LIBC.prctl(request, ctypes.c_ulong(value), 0, 0, 0) if _LIBC is not None else 0
+
+
+def _loaded(names: Iterable[str]) -> list[tuple[str, Any]]:
+    return [(name, sys.modules[name]) for name in names if name in sys.modules]
+
+
+def _loggers() -> list[tuple[str, logging.Logger]]:
+    known = [*logging.root.manager.loggerDict.items()]
+    return [("root", logging.root), *((name, logger) for name, logger in known if isinstance(logger, logging.Logger))]
+
+
+def _logger_state(logger: logging.Logger) -> tuple[list[logging.Handler], int, bool, bool]:
+    return [*logger.handlers], logger.level, logger.propagate, logger.disabled
+
+
+def _restore_logger(logger: logging.Logger, state: tuple[list[logging.Handler], int, bool, bool] | None) -> None:
+    """A logger that is new came with an import, which happens once: it stays as it was made."""
+    if state is None or state == _logger_state(logger):
+        return
+    handlers, level, logger.propagate, logger.disabled = state
+    for handler in [each for each in logger.handlers if each not in handlers and not isinstance(each, logging.NullHandler)]:
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(level)
 
 
 # --- a PostgreSQL server: its own folder, its own port, and its own user where the tests run as root ---------------------

@@ -156,6 +156,7 @@ def test_a_test_that_hangs_ends_and_is_named(tmp_path: Path, processes: int) -> 
     words = [sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "conftest", "-p", "xdist", "-n", str(processes)]
     words += ["-p", "scripts.whole_files", "--dist", "loadfile"] if processes else []
     mine = {"CALLGATE_TEST_LIMIT_S": "2", "CALLGATE_SCALE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    mine["TMPDIR"] = str(tmp_path)  # What hangs is ended before it can remove its folders.
     here = Path(__file__).parent
     env = {**os.environ, "PYTHONPATH": f"{here}:{here.parent}", **mine}
     with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:

@@ -333,6 +333,68 @@ def test_stress_tells_of_each_test_that_failed_and_how_to_repeat_it(tmp_path: Pa
     assert "round 1 of 1, CALLGATE_ORDER=7: 1 failed" in done.stdout
 
 
+LEAKING = """
+import logging, os, socket, tempfile, threading
+import pytest
+import callgate.strict_json
+
+KEPT = []
+
+@pytest.fixture(scope="module")
+def shared():
+    os.environ["OF_THE_FILE"] = "1"
+    with socket.socket() as held:
+        yield held
+    del os.environ["OF_THE_FILE"]
+
+def test_a_variable(): os.environ["LEFT"] = "1"
+def test_a_logger(): logging.getLogger("left").setLevel("ERROR")
+def test_a_signal(): __import__("signal").signal(__import__("signal").SIGUSR1, print)
+def test_a_descriptor(): KEPT.append(socket.socket())
+def test_a_thread(): threading.Thread(target=threading.Event().wait, name="left", daemon=True).start()
+def test_a_file(): os.mkdir(os.path.join(tempfile.gettempdir(), "left"))
+def test_nothing(monkeypatch, shared, tmp_path): monkeypatch.setenv("LEFT", "2")
+def test_what_is_closed_in_time(): KEPT.append(socket.socket()); KEPT.pop().close()
+def test_an_attribute(shared): callgate.strict_json.DEPTH_MAX = object()
+def test_the_end(): pass
+"""
+
+
+def test_a_test_that_leaves_something_in_its_process_fails_with_what_it_left(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(f"import logging\nlogging.getLogger('left')\n{LEAKING}")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "scripts.leaks",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "/dev/null",
+            str(tmp_path),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CALLGATE_LEAKS_S": "0.1"},
+    )
+    left = set(re.findall(r"^(?:.*::)?(\S+) leaves (\w+ \S+)", done.stdout, re.MULTILINE))
+    kinds = {(test, what) for test, what in left if not what.startswith(("descriptor", "file"))}
+    assert kinds == {
+        ("test_a_variable", "environment LEFT:"),
+        ("test_a_logger", "logger left:"),
+        ("test_a_signal", "signal SIGUSR1:"),
+        ("test_a_thread", "thread left"),
+        ("test_it.py", "attribute callgate.strict_json.DEPTH_MAX:"),
+    }
+    assert {test for test, _ in left - kinds} == {"test_a_descriptor", "test_a_file"}
+    assert "10 passed, 4 errors" in done.stdout
+
+
 def test_a_mutant_is_the_same_code_but_for_one_place() -> None:
     mutants = script("mutants")
     source = "def f(a: int=1) -> bool:\n    assert a\n    if a < 2 and a:\n        raise ValueError\n    return True\n"

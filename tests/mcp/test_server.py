@@ -22,6 +22,8 @@ from callgate.testing import answer, call
 from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, ToolContext, ToolDefinition
 
+from .left_tasks import no_task_is_left
+
 SCRIPT = Path(__file__).with_name("scripted_server.py")
 ALLOW = Policy(default="allow")
 
@@ -32,8 +34,7 @@ def run(work: Coroutine[Any, Any, Any], seconds: float = 60) -> Any:
     async def bounded() -> Any:
         async with asyncio.timeout(seconds):
             value = await work
-        await asyncio.sleep(0.01)  # clock: tasks that end by themselves may; the rest is found by the next line
-        assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
+        await no_task_is_left()
         return value
 
     before, others = set(os.listdir("/proc/self/fd")), children()

@@ -18,6 +18,8 @@ from callgate.models import ModelRequest
 from callgate.testing import call
 from callgate.types import ToolContext
 
+from .left_tasks import no_task_is_left
+
 SCRIPT = Path(__file__).with_name("web_server.py")
 PATHS = {"http": "/mcp", "json": "/mcp", "sse": "/sse"}
 
@@ -57,8 +59,7 @@ def run(work: Any) -> Any:
     async def bounded() -> Any:
         async with asyncio.timeout(60):
             value = await work
-        await asyncio.sleep(0.01)  # clock: tasks that end by themselves may; the rest is found by the next line
-        assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
+        await no_task_is_left()
         return value
 
     return asyncio.run(bounded())

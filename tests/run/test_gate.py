@@ -875,8 +875,9 @@ def test_sync_code_runs_a_gate_also_inside_a_running_loop():
 
     model = ScriptedModel([call("who"), "ok", "again"])
     with Gate(model, [who]) as gate:
-        tenant.set("acme")
+        token = tenant.set("acme")
         first = gate.run_sync("Who?")
+        tenant.reset(token)
         assert first.calls[0].result is not None
         assert first.calls[0].result.value == "acme"
 

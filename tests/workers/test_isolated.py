@@ -13,7 +13,7 @@ import pytest
 
 from callgate import Executor, FunctionCall, Gate, ScriptedModel, ToolDefinition, UsageError, tool
 from callgate.testing import call, text
-from callgate.workers import pool
+from callgate.workers import isolated, pool
 from callgate.workers.address import Address, address_of, resolve
 from callgate.workers.isolated import shared_pool
 from callgate.workers.job import Job
@@ -24,6 +24,7 @@ from callgate.workers.protocol import WorkerCall, WorkerDiedError
 def _the_shared_pool_is_closed_at_the_end():
     yield
     shared_pool().close()
+    isolated._SHARED.clear()
 
 
 def test_a_function_runs_in_another_process_and_its_successor_too(toolbox):
@@ -38,13 +39,14 @@ def test_an_endless_function_is_stopped_and_the_next_call_served(toolbox):
     executor = Executor([toolbox.apart_forever, toolbox.apart])
 
     async def story():
+        await executor.execute(FunctionCall(name="apart", args={"a": 1}, id="0"))  # Now there is a worker to begin at once.
         stopped = await executor.execute(FunctionCall(name="apart_forever", id="1"))
         return stopped, await executor.execute(FunctionCall(name="apart", args={"a": 1}, id="2"))
 
     stopped, served = asyncio.run(story())
     assert (stopped.status, stopped.error) == (
         "timed_out",
-        "The call did not finish within 0.3 s. Whether it had its effect is not known.",
+        "The call did not finish within 1 s. Whether it had its effect is not known.",
     )
     assert served.status == "finished"
 

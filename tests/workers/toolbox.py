@@ -241,7 +241,7 @@ def apart(a: int) -> list[int]:
     return [a, os.getpid()]
 
 
-@tool(isolation="process", timeout_s=0.3)
+@tool(isolation="process", timeout_s=1)
 def apart_forever() -> None:
     """Never returns."""
     while True:
