@@ -226,7 +226,8 @@ CACHES = {
     for name in (
         "config.known_secrets._needles", "config.secret_names.is_secret_name", "config.secret_names.may_be_count",
         "content.lookalikes._letter", "declaration._DIGESTS", "definitions.frameworks._named_like",
-        "definitions.python_types._generator", "events._names_of", "files.beneath._how", "gemini.request._ENCODED",
+        "definitions.python_types._generator", "events._names_of", "files.beneath._how", "files.globs._compiled",
+        "files.tools._default_hides", "gemini.request._ENCODED",
         "machine.codec._reader", "permission.call_paths._known_names", "permission.patterns._engine",
         "permission.sensitive.path_matcher", "run.output._kept", "run.partial_output._adapter",
         "schema.budget._sizes", "schema.compile._cache", "schema.validator._cache", "server.body._VALIDATORS",
@@ -370,6 +371,7 @@ MOVING = {
     "urllib.parse._portprog": "compiled once",
     "urllib.parse._hextobyte": "computed once",
     "urllib.request._opener": "made once",
+    "platform._os_release_cache": "read once",
     **dict.fromkeys(("sys.last_type", "sys.last_value", "sys.last_traceback", "sys.last_exc"), "of pytest"),
 }
 """Attributes that change by themselves, with the reason."""
@@ -423,6 +425,7 @@ class Leaks:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
         result = yield
+        getattr(item, "funcargs", {}).clear()  # What only its fixtures held is gone with it.
         left = self.left(item.nodeid, is_last=nextitem is None or nextitem.path != item.path)
         collect_unraisable(item.config)
         if left:

@@ -174,11 +174,25 @@ MEMORIES = {
 
 
 @pytest.fixture(autouse=True)
-def process_as_before() -> Iterator[None]:
+def process_as_before_the_test() -> Iterator[None]:
     """What a command or a library sets up for its whole process ends with the test: the next one is another program.
 
     `python -m pytest -p scripts.leaks` finds the tests that leave something else behind.
     """
+    with process_as_before():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_as_before_the_file() -> Iterator[None]:
+    """Nor does what the fixtures of a file set up outlive it."""
+    with process_as_before():
+        yield
+
+
+@contextlib.contextmanager
+def process_as_before() -> Iterator[None]:
+    """Give back, at the end of the block, what is set up for the whole process in it."""
     if (health := sys.modules.get("callgate.wire.endpoint_health")) is not None:
         health.forget_all()  # All callers of a process slow down together; the servers of two tests may get one port.
     loggers = {name: _logger_state(logger) for name, logger in _loggers()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import gc
 import re
@@ -64,7 +65,7 @@ def test_a_block_of_a_page_runs_as_it_stands(page: str, blocks: list[str], tmp_p
             for block in blocks:
                 module = types.ModuleType("block")
                 monkeypatch.setitem(sys.modules, "block", module)
-                exec(compile(block, f"{page} (block)", "exec"), module.__dict__)
+                contextvars.copy_context().run(exec, compile(block, f"{page} (block)", "exec"), module.__dict__)
             gc.collect()
     if page.startswith("migrate/"):
         assert len(fake.requests) == 2, "a call was answered"

@@ -314,6 +314,7 @@ def test_metrics_tell_of_the_store_the_endpoints_and_the_workers(serve, tmp_path
     os.kill(pool.pids[0], signal.SIGKILL)
     site.until(lambda: pool.health["died"] == 1)
     assert 'callgate_worker_deaths_total{pool="tools"} 1' in site.get("/metrics").body.decode()
+    pool.close()
 
 
 def test_the_document_has_every_operation_and_the_page_needs_nothing_from_elsewhere(serve) -> None:

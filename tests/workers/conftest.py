@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate.workers import RayCluster, WorkerPool
+from callgate.workers import RayCluster, WorkerPool, isolated
 from callgate.workers.address import load
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
@@ -33,6 +33,14 @@ def _ends(pid: int) -> bool:
         return bool(select.select([ending], [], [], 60)[0])
     finally:
         os.close(ending)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_pool_is_closed() -> Iterator[None]:
+    """The pool for functions that ask for a process serves the tests of one file."""
+    yield
+    while isolated._SHARED:
+        isolated._SHARED.popitem()[1].close()
 
 
 @pytest.fixture

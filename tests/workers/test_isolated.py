@@ -13,18 +13,11 @@ import pytest
 
 from callgate import Executor, FunctionCall, Gate, ScriptedModel, ToolDefinition, UsageError, tool
 from callgate.testing import call, text
-from callgate.workers import isolated, pool
+from callgate.workers import pool
 from callgate.workers.address import Address, address_of, resolve
 from callgate.workers.isolated import shared_pool
 from callgate.workers.job import Job
 from callgate.workers.protocol import WorkerCall, WorkerDiedError
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_shared_pool_is_closed_at_the_end():
-    yield
-    shared_pool().close()
-    isolated._SHARED.clear()
 
 
 def test_a_function_runs_in_another_process_and_its_successor_too(toolbox):
