@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from callgate.server.errors import word_of
 from callgate.store.statistics import BOUNDS_S, Histogram
 from callgate.types import Usage
 
@@ -43,6 +44,10 @@ class Metrics:
             key = (record.call.name, record.state)
             self.calls[key if key in self.calls or len(self.calls) < LABELS_MAX else ("other", record.state)] += 1
             self.call_s.add(record.duration_s)
+
+    def refused(self, error: Exception) -> None:
+        """Counts a run that could not begin."""
+        self.runs[word_of(error),] += 1
 
     def passed_on(self, usage: Usage) -> None:
         """Counts a request that was answered by a model without a run."""

@@ -17,6 +17,7 @@ from callgate.server.identity import CURRENT_PRINCIPAL, trouble_of
 from callgate.server.openapi import Operation, table
 from callgate.server.security import LIVE
 from callgate.server.tools import servers_json
+from callgate.store.listing import check_writes
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ HEALTH: JsonObject = {
 
 
 async def _store_state(service: Service) -> JsonObject:
+    until_s = time.monotonic() + STORE_S
     try:
         async with asyncio.timeout(STORE_S):
             await service.store.load(PROBE, start=PROBE_START)
+        await check_writes(service.store, max(0.1, until_s - time.monotonic()))
     except TimeoutError:
         return {"state": "down", "error": f"no answer within {STORE_S:g} s"}
     except CallgateError as error:

@@ -115,8 +115,12 @@ class _KeyState:
 class RequestKeys:
     """The keys of one process, and those that it shares with others by their store."""
 
-    def __init__(self, store: Store, *, wait_s: float = 45.0) -> None:
+    def __init__(
+        self, store: Store, *, wait_s: float = 45.0, on_refused: Callable[[StoreError], object] = lambda error: None
+    ) -> None:
         self._store = store
+        self._on_refused = on_refused
+        """Gets the error of a store that could not take a claim, so that no run began."""
         self._claims: IdempotencyKeys = store if has_idempotency_keys(store) else MemoryIdempotencyKeys()
         self._wait_s = wait_s
         self._owner = new_owner()
@@ -152,8 +156,12 @@ class RequestKeys:
                 _check(known.digest, digest)
                 return run, True
             for _ in range(TRIES):
-                held = await self._claim(key, digest, body, session)
-                found = None if held.is_first else await self._look(held.claim, [])
+                try:
+                    held = await self._claim(key, digest, body, session)
+                    found = None if held.is_first else await self._look(held.claim, [])
+                except StoreError as error:
+                    self._on_refused(error)
+                    raise
                 if found is not None and found.is_over and found.came_to_nothing:
                     await self._drop(held.claim)  # As if it had never been asked for.
                     continue

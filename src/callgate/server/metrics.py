@@ -81,6 +81,7 @@ def _store_lines(store: object) -> Iterator[str]:
     for name in ("opened", "cut"):
         yield from _counter(f"callgate_store_connections_{name}_total", {(): getattr(found, name)}, ())
     yield from _gauge("callgate_store_connections", found.connections)
+    yield from _gauge("callgate_store_writes_failing", int(found.write_error is not None))
     yield from _gauge("callgate_store_waiting", found.waiting)
     for name in ("lost", "busy"):
         yield from _counter(f"callgate_leases_{name}_total", {(): getattr(found, name)}, ())

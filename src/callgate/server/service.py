@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from callgate.content.prompt import Prompt
-from callgate.errors import ModelError, NewerSessionError, SessionBusyError, UsageError
+from callgate.errors import ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
 from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
@@ -157,7 +157,7 @@ class Service:
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
-        self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s)
+        self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s, on_refused=self.metrics.refused)
         self.remote_answers = RemoteAnswers(
             self.store, live=lambda: self.live, run_of=self.run_of, approvals=self._approvals
         )
@@ -353,8 +353,10 @@ class Service:
         place = self._take_place()
         try:
             return await self._start(ask, keyed, place)
-        except BaseException:
+        except BaseException as error:
             place.release()
+            if isinstance(error, StoreError):
+                self.metrics.refused(error)
             raise
 
     async def _start(self, ask: Ask, keyed: ClaimedKey | None, place: Place) -> Run:

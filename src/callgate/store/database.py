@@ -118,7 +118,7 @@ class Database:
         until_s, (pause_s, pause_max_s), is_alone = time.monotonic() + limit_s, LOCKED_PAUSES_S, False
         while True:
             tried_s = time.monotonic()
-            operation = Operation(work, prepare, durable, on_late, is_alone=is_alone)
+            operation = Operation(work, prepare, durable, on_late, reads=reads, is_alone=is_alone)
             try:
                 return cast("T", await self._done(operation, reads=reads, patience_s=patience_s, silence_s=silence_s))
             except LockedError as error:
@@ -248,7 +248,7 @@ class Database:
         if done.done():
             return True
         try:
-            await self._done(Operation(lambda tx: tx.rows("SELECT 1")), reads=True, patience_s=wait_s)
+            await self._done(Operation(lambda tx: tx.rows("SELECT 1"), reads=True), reads=True, patience_s=wait_s)
         except LockTimeoutError:  # It has answered, if only that others must wait.
             return True
         except StoreError:

@@ -128,6 +128,8 @@ class Transaction:
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         self._cursor = connection.cursor()
         self._dialect = dialect
+        self.has_added = False
+        """True if rows were added, which needs room; others that are changed may not."""
 
     def run(self, sql: str, *values: Any) -> int:
         """Execute a statement; return how many rows it changed."""
@@ -137,6 +139,7 @@ class Transaction:
     def run_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Execute a statement once for each row of values."""
         self._cursor.executemany(self._dialect.statement(sql), rows)
+        self.has_added = self.has_added or bool(rows)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""

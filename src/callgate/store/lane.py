@@ -45,6 +45,8 @@ class Operation:
     durable: bool = False
     on_late: Callable[[Any], object] | None = None
     """Gets the value if the caller has given up waiting for it."""
+    reads: bool = False
+    """True if it changes nothing."""
     is_alone: bool = False
     """True if it gets a commit of its own: it has kept others waiting."""
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
@@ -60,7 +62,7 @@ class Operation:
 
     def again(self) -> Operation:
         """Return the same work, which changes nothing, for another thread: it may be done first."""
-        other = Operation(self.work)
+        other = Operation(self.work, reads=self.reads)
         other.done.add_done_callback(
             lambda done: None if done.cancelled() or done.exception() is not None else self.succeed(done.result())
         )
@@ -217,6 +219,8 @@ class Lane:
             for operation in batch:
                 self._commit([operation])
         else:
+            if not is_locked and not all(operation.reads for operation in batch):
+                self._statistics.wrote(str(failure(self._dialect, error)))
             for operation in batch:
                 operation.fail(LockTimeoutError("a table") if is_locked else failure(self._dialect, error))
 
@@ -245,6 +249,8 @@ class Lane:
                 outcomes.append((operation, None, error))
         self._is_committing = True
         self._connection.commit()
+        if tx.has_added:
+            self._statistics.wrote()
         return outcomes
 
     def _roll_back(self) -> None:

@@ -6,7 +6,7 @@ A store comes in, `SessionInfo`s go out. `Store` asks for neither of the two met
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, TypeGuard
 
 from callgate.machine.facts import Fact
@@ -14,7 +14,8 @@ from callgate.store.principals import keeps_principals
 from callgate.store.protocol import SessionInfo, Store
 
 __all__ = [
-    "Forgets", "Lists", "Place", "clean", "delete_older", "now_s", "place_of", "read_facts", "session_info", "session_page",
+    "Forgets", "Lists", "Place", "check_writes", "clean", "delete_older", "now_s", "place_of", "read_facts", "session_info",
+    "session_page",
 ]  # fmt: skip
 
 Place: TypeAlias = "tuple[float, str]"
@@ -143,6 +144,17 @@ class Cleans(Protocol):
 
 def _can_clean(store: object) -> TypeGuard[Cleans]:
     return hasattr(store, "clean")
+
+
+async def check_writes(store: Store, within_s: float) -> None:
+    """See whether something can be written, where a store can tell.
+
+    Raises:
+        StoreError: it cannot, or nothing answers for so long.
+    """
+    check: Callable[[float], Awaitable[None]] | None = getattr(store, "check_writes", None)
+    if check is not None:
+        await check(within_s)
 
 
 async def clean(store: Store) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -42,6 +44,9 @@ RELEASE_S = 2.0
 """How long the release of a session is waited for."""
 REPLICA_S = 2.0
 """How long a replica is waited for before the database itself is asked."""
+WRITTEN_S, TRY_S = 5.0, 1.0
+"""How long a write shows that the next one will succeed, and how often a store that fails is tried."""
+CHECK_BYTES = 64 * 1024
 OFF_LOOP_BYTES = 256 * 1024
 """Longer journals are decoded in a thread, so that other sessions do not wait."""
 
@@ -68,6 +73,8 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         self._database = Database(dialect)
         self._replica = None if replica is None else Database(replica)
         self._is_durable = durable == "everything"
+        self._tried_s = -math.inf
+        """When it was last tried to write after a failure."""
 
     @property
     def statistics(self) -> StoreStatistics:
@@ -354,6 +361,29 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             return True
 
         return await self._database.do(work, durable=True, silence_s=self.patience_s)
+
+    async def check_writes(self, within_s: float) -> None:
+        """See whether something can be written: by what was written last, or else by a row that is gone with its commit.
+
+        After a failure the row is as large as facts are, because a full disk may have room for a small one.
+
+        Raises:
+            StoreError: it cannot, or nothing answers for so long.
+        """
+        now_s, statistics = time.monotonic(), self.statistics
+        if statistics.write_error is None and now_s < statistics.written_s + WRITTEN_S:
+            return
+        if statistics.write_error is not None and now_s < self._tried_s + TRY_S:
+            raise StoreError(statistics.write_error)
+        self._tried_s = now_s
+        row = (f"write-check {os.urandom(8).hex()}", 0)
+        body = os.urandom(CHECK_BYTES if statistics.write_error is not None else 1)
+
+        def work(tx: Transaction) -> None:
+            tx.run_many("INSERT INTO callgate_facts VALUES (?, ?, ?)", [(*row, body)])
+            tx.run("DELETE FROM callgate_facts WHERE session = ? AND position = ?", *row)
+
+        await self._database.do(work, patience_s=within_s)
 
     async def aclose(self) -> None:
         """End the threads and close the connections, when everything that waits is done."""

@@ -70,6 +70,7 @@ class Sqlite:
     def connect(self) -> sqlite3.Connection:
         """Open a connection; the file and its folder are made for their owner alone."""
         self._durable, self.is_read_only, self._booted_s = None, self._reads_only, None
+        self._copy.close()
         if self._reads_only:
             return self._connect_to_look()
         try:
@@ -83,7 +84,6 @@ class Sqlite:
         except OSError as error:
             if error.errno not in _NOT_WRITABLE or not self._path.exists():
                 raise
-            self._copy.close()
             self.is_read_only = True
             return _readable_file(self._path, self._copy)
         connection.text_factory = _text
@@ -114,9 +114,12 @@ class Sqlite:
         return _readable_file(self._path, self._copy)  # Beside it, or in it, nothing can be written.
 
     def is_in_place(self, connection: Any) -> bool:
-        """Return False if the file was removed, or replaced by another: nobody would find what is written to it."""
+        """Return False if the file was removed, or replaced by another: nobody would find what is written to it.
+
+        The same if it can be written now, and could not when it was opened.
+        """
         if self.is_read_only:
-            return True
+            return self._reads_only or not os.access(self._path, os.W_OK)
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

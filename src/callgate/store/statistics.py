@@ -5,7 +5,9 @@ Durations and events come in from any thread; numbers for metrics go out.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -50,12 +52,23 @@ class StoreStatistics:
         """Connections at the moment."""
         self.waiting = 0
         """Operations that no connection has begun at the moment."""
+        self.written_s = -math.inf
+        """When facts were last written, by the monotonic clock."""
+        self.write_error: str | None = None
+        """The error of a write, until facts are written again; None if there was none."""
 
     def took(self, duration_s: float, *, failed: bool) -> None:
         """Count an operation."""
         with self._lock:
             self.seconds.add(duration_s)
             self.failures += failed
+
+    def wrote(self, error: str | None = None) -> None:
+        """Note the outcome of a write."""
+        with self._lock:
+            self.write_error = error
+            if error is None:
+                self.written_s = time.monotonic()
 
     def count(self, name: str) -> None:
         """Count an event of this name."""
