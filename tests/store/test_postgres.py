@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -468,6 +469,17 @@ def test_every_transaction_has_limits_unless_the_url_sets_others(postgres_url: s
     assert run(story(postgres_url)) == ["1s", "15s", "15s", "off"]
     own = "?options=-c%20statement_timeout%3D60s%20-c%20synchronous_commit%3Don"
     assert run(story(postgres_url + own)) == ["1s", "1min", "15s", "on"]
+
+
+def test_a_copy_may_take_long_but_not_hold_its_locks_when_it_is_frozen(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            with contextlib.closing(store.dialect.connect()) as connection:
+                store.dialect.begin_long(connection)
+                names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+                assert [connection.execute(f"SHOW {name}").fetchone()[0] for name in names] == ["10s", "0", "2min"]
+
+    run(story())
 
 
 def small_role(url: str, *rights: str) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, ScriptedModel
-from callgate.errors import SessionBusyError, SessionLostError, UsageError
+from callgate.errors import SessionBusyError, SessionLostError, StoreError, UsageError
 from callgate.machine.facts import CallStarted, Fact, RunStarted
 from callgate.sessions import load
-from callgate.store import Lease, SessionInfo, Store
+from callgate.store import Lease, SessionInfo, Store, open_store
 from callgate.store.listing import place_of, session_info, session_page
+from callgate.store.sql import SqlStore
 from callgate.testing import call
 
 A, B, C = (CallStarted(id=name) for name in "abc")
@@ -262,5 +263,23 @@ def test_sessions_come_in_pages_and_one_by_one(open_it: Open) -> None:
         assert await session_info(store, "s3") == next(info for info in whole if info.id == "s3")
         assert await session_info(store, "nobody") is None
         await store.aclose()
+
+    run(story)
+
+
+def test_a_store_that_is_opened_for_reading_only_says_so_and_writes_nothing(open_sql: Callable[[], SqlStore]) -> None:
+    async def story() -> None:
+        store = open_sql()
+        place = getattr(store.dialect, "_url", store.dialect.place)
+        looking = open_store(place, read_only=True)
+        with pytest.raises(StoreError, match="there is no store in"):
+            await looking.sessions()
+        await write(store, "x", A, B)
+        assert ([info.id for info in await looking.sessions()], await looking.load("x")) == (["x"], [A, B])
+        for work in (looking.acquire("y", owner="me"), looking.delete("x"), looking.copy("x", "y")):
+            with pytest.raises(StoreError, match="was opened for reading only: nothing was written to it"):
+                await work
+        await looking.aclose()
+        assert [info.id for info in await store.sessions()] == ["x"]
 
     run(story)

@@ -21,7 +21,7 @@ from callgate.errors import StoreError
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.machine import RunMachine
-from callgate.sessions import facts_of, import_session, state_from_facts
+from callgate.sessions import facts_of, import_session, load, state_from_facts
 from callgate.store import Claim, open_store
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
@@ -55,6 +55,27 @@ def test_an_old_session_comes_to_what_it_came_to_then(file: Path, tmp_path: Path
 
     assert asyncio.run(story()) == [*found, facts.Adopted()]
     assert main(["sessions", "show", "old", "--store", str(tmp_path / "sessions.db")]) == 0
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_old_session_goes_on_today_and_what_was_written_then_stays(file: Path, tmp_path: Path) -> None:
+    found = facts_of(json.loads(file.read_text("utf-8")))
+
+    async def story() -> None:
+        store = open_store(str(tmp_path / "sessions.db"))
+        lease = await store.acquire("old", owner="a process of then")
+        await store.append(lease, found, position=0)
+        await store.release(lease)
+        async with Gate(ScriptedModel([answer("today")], repeat_last=True), store=store) as gate:
+            if (await load(store, "old")).state != "idle":
+                assert (await gate.run(None, session="old")).text == "today"
+            reply = await gate.run("One more.", session="old")
+        now = await store.load("old")
+        assert (reply.text, now[: len(found)], len(now) > len(found)) == ("today", found, True)
+        assert validate(RunMachine(now).conversation.contents) == []
+        await store.aclose()
+
+    asyncio.run(story())
 
 
 def test_the_files_hold_every_kind_of_fact_and_every_field() -> None:

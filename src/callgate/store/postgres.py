@@ -27,8 +27,8 @@ CONNECT_S, CONNECT_NEXT_S = 5, 2
 """How long a server is waited for; the second if the URL names several."""
 LIMITS = {"lock_timeout": "1s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
 """Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
-LONG_LOCK_S = 10
-"""How long a copy waits for a lock, which a service would not."""
+LONG_LOCK_S, LONG_IDLE_S = 10, 120
+"""How long a copy waits for a lock, and how long its transaction may do nothing."""
 SOCKET: dict[str, Any] = {
     "connect_timeout": CONNECT_S, "application_name": "callgate", "keepalives_idle": 10, "keepalives_interval": 5,
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
@@ -113,8 +113,12 @@ class Postgres:
         connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_NO_LIMITS}")
 
     def begin_long(self, connection: Any) -> None:
-        """Begin a transaction without time limits, but for the one on locks."""
-        connection.execute(f"BEGIN; SET LOCAL lock_timeout = '{LONG_LOCK_S}s'; {_NO_LIMITS}")
+        """Begin a transaction without a limit on statements.
+
+        One whose process is frozen ends all the same: it has locked sessions that others need.
+        """
+        limits = {"lock_timeout": LONG_LOCK_S, "statement_timeout": 0, "idle_in_transaction_session_timeout": LONG_IDLE_S}
+        connection.execute("; ".join(["BEGIN", *(f"SET LOCAL {name} = '{limit}s'" for name, limit in limits.items())]))
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of our tables that exist."""
@@ -176,6 +180,8 @@ class Postgres:
                 f"the database {self.place} lets this role do too little ({said}): create the tables with a role that may, "
                 "by `callgate store migrate`, and grant this one SELECT, INSERT, UPDATE and DELETE on them"
             )
+        if isinstance(error, errors.ReadOnlySqlTransaction) and self.is_read_only:
+            return f"the database {self.place} was opened for reading only: nothing was written to it"
         if isinstance(error, errors.ReadOnlySqlTransaction):
             return f"the database {self.place} can only be read ({said}): it is a standby, or set to read-only"
         if isinstance(error, (errors.QueryCanceled, errors.LockNotAvailable)):
