@@ -22,6 +22,7 @@ from callgate.machine.facts import CallStarted
 from callgate.store import LEASE_S, Claim, database, lane, open_store, schema
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
+from callgate.store.postgres import Postgres
 from callgate.store.sql import SqlStore
 
 psycopg = pytest.importorskip("psycopg")
@@ -480,6 +481,12 @@ def test_a_copy_may_take_long_but_not_hold_its_locks_when_it_is_frozen(postgres_
                 assert [connection.execute(f"SHOW {name}").fetchone()[0] for name in names] == ["10s", "0", "2min"]
 
     run(story())
+
+
+def test_a_full_disk_of_the_database_is_named_so() -> None:
+    dialect = Postgres("postgresql://me:secret@db/x")
+    said = dialect.sentence(psycopg.errors.DiskFull('could not extend file "base/1": No space left on device'))
+    assert said.startswith("the disk of the database postgresql://me@db/x is full (could not extend file")
 
 
 def small_role(url: str, *rights: str) -> str:
