@@ -284,7 +284,7 @@ def test_tokens_of_the_day_run_out(serve) -> None:
     counted = answer("Hello.", usage={"promptTokenCount": 8, "candidatesTokenCount": 4, "totalTokenCount": 12})
     site = serve(counted, counted)
     assert site.chat({"prompt": "x"}, **by("metered")).status == 200
-    site.until(lambda: not site.service._noting)
+    site.until(lambda: not site.service.admissions.writing)
     used = site.chat({"prompt": "x"}, **by("metered"))
     assert used.error == (429, "quota_exceeded")
     assert int(used.headers["retry-after"]) > 0

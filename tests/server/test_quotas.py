@@ -76,7 +76,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
 def used(site: Site) -> tuple[int, float]:
     """The tokens and the cost that were counted today, when everything is written."""
-    site.until(lambda: not site.service.places.taken and not site.service._noting)
+    site.until(lambda: not site.service.places.taken and not site.service.admissions.writing)
     found = asyncio.run_coroutine_threadsafe(site.service.principals.usage("ann", period()), site.loop).result(WAIT_S)
     return found.tokens, found.cost
 
@@ -136,9 +136,10 @@ def test_a_run_whose_client_breaks_off_counts_what_it_had_sent_and_received(serv
 
 def test_a_run_that_ends_with_an_error_counts_what_it_used_before(serve) -> None:
     first = answer(call("add", a=1, b=2), usage=USAGE)
-    site = serve(ScriptedModel([first, ServerUnavailableError("broken")]), "tokens_per_day = 10")
+    site = serve(ScriptedModel([first, ServerUnavailableError("broken"), answer("Hi.", usage=USAGE)]), "tokens_per_day = 13")
     assert site.chat({"prompt": "x"}, **ANN).status == 502
     assert used(site) == (12, pytest.approx(4.000008))
+    assert site.chat({"prompt": "x"}, **ANN).status == 200
     assert site.chat({"prompt": "x"}, **ANN).error == (429, "quota_exceeded")
 
 

@@ -20,8 +20,10 @@ from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import responses as responses_clients
 from callgate.server.compat import ui_stream
 from callgate.server.options import ENDPOINTS
+from callgate.server.quotas import RequestRates
 from callgate.server.security import METHODS, PUBLIC, SecurityMiddleware
 from callgate.server.service import Service
+from callgate.store.reservations import keeps_requests
 
 __all__ = ["create_app"]
 
@@ -74,7 +76,9 @@ class Application(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         """The whole application, outermost first."""
-        return SecurityMiddleware(RouteTable(self.router), self._service.options, self._service.metrics, public=PUBLIC)
+        service = self._service
+        rates = RequestRates(service.store if keeps_requests(service.store) else None)
+        return SecurityMiddleware(RouteTable(self.router), service.options, service.metrics, public=PUBLIC, rates=rates)
 
 
 def create_app(service: Service) -> Starlette:

@@ -28,11 +28,11 @@ class Quota:
     """Limits of one principal; None: no limit."""
 
     requests_per_minute: int | None = None
-    """In each process."""
+    """As all other limits, those of all processes that share the store together."""
     runs: int | None = None
-    """At the same time, in each process."""
+    """At the same time."""
     tokens_per_day: int | None = None
-    """Of all processes that share the store; a day ends at midnight, UTC."""
+    """A day ends at midnight, UTC."""
     cost_per_day: float | None = None
 
     @property

@@ -7,12 +7,17 @@ estimated by its bytes: the provider charges for it, whether or not anybody stay
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from callgate.events import CallFinished, CallProposed, Event, TextDelta, ThoughtDelta, TurnEnded, UsageReported
 from callgate.machine.machine import TOKENS_PER_BYTE
+from callgate.store.principals import Used
 from callgate.types import Reply, Usage
 
 __all__ = ["RunMeter", "estimate", "written_bytes"]
+
+More: TypeAlias = "Callable[[Used, Used], Awaitable[None]]"
+"""Called before the model is asked again, with what was used and what the next answer is expected to use."""
 
 
 def estimate(sent_tokens: int, received_bytes: int) -> Usage:
@@ -32,13 +37,21 @@ class RunMeter:
     """Counts what one run uses, by its events.
 
     `asked_bytes` is the length of what the client sent, `context` gives the tokens of the conversation as far as they are
-    known, `cost_of` the cost of an answer. One that `goes_on` after a pause leaves out what was counted before it.
+    known, `cost_of` the cost of an answer, `answer_tokens` how long one is expected to be. One that `goes_on` after a pause
+    leaves out what was counted before it.
     """
 
     def __init__(
-        self, asked_bytes: int, context: Callable[[], int], cost_of: Callable[[Usage], float | None], *, goes_on: bool
+        self,
+        asked_bytes: int,
+        context: Callable[[], int],
+        cost_of: Callable[[Usage], float | None],
+        *,
+        goes_on: bool,
+        answer_tokens: int = 0,
     ) -> None:
         self._goes_on = goes_on
+        self._answer_tokens = answer_tokens
         self._cost_of = cost_of
         self._context = context
         self._sent = round(asked_bytes * TOKENS_PER_BYTE)
@@ -49,16 +62,29 @@ class RunMeter:
         self._began = False
         self._is_asking = False
         """True if the model works on an answer, or is just about to."""
+        self._called = False
+        """True if the answer had calls, so that the model will be asked again."""
 
-    def watching(self, watch: Callable[[Event], Awaitable[None]]) -> Callable[[Event], Awaitable[None]]:
+    def watching(
+        self, watch: Callable[[Event], Awaitable[None]], before_next: More | None = None
+    ) -> Callable[[Event], Awaitable[None]]:
         """Return the watcher of a run that works itself, and does not only repeat what another one came to."""
         self._began = self._is_asking = True
 
         async def watched(event: Event) -> None:
             self.hear(event)
             await watch(event)
+            if before_next is not None and isinstance(event, TurnEnded) and (self._called or event.finish_reason != "STOP"):
+                self._called = False
+                await before_next(Used(self._usage.total_tokens, self._cost), self.expected())
 
         return watched
+
+    def expected(self) -> Used:
+        """Return about what the next answer will use."""
+        sent = max(self._sent, self._context())
+        usage = Usage(input_tokens=sent, output_tokens=self._answer_tokens, total_tokens=sent + self._answer_tokens)
+        return Used(usage.total_tokens, self._cost_of(usage) or 0.0)
 
     def hear(self, event: Event) -> None:
         """Take in an event."""
@@ -69,6 +95,7 @@ class RunMeter:
             self._is_asking = True
         elif isinstance(event, CallFinished):
             self._sent += round(len(str(event.result.value)) * TOKENS_PER_BYTE)
+            self._called = True
         elif size := written_bytes(event):
             if not self._received:
                 self._sent = max(self._sent, self._context())

@@ -155,10 +155,17 @@ class SecurityMiddleware:
         options: Token, hosts, origins and limits.
         metrics: Counts responses.
         public: Paths that need no token, and beginnings of such paths.
+        rates: Counts the requests of principals.
     """
 
     def __init__(
-        self, app: ASGIApp, options: ServiceOptions, metrics: Metrics, *, public: tuple[frozenset[str], tuple[str, ...]]
+        self,
+        app: ASGIApp,
+        options: ServiceOptions,
+        metrics: Metrics,
+        *,
+        public: tuple[frozenset[str], tuple[str, ...]],
+        rates: RequestRates | None = None,
     ) -> None:
         self.app = app
         self.options = options
@@ -168,7 +175,7 @@ class SecurityMiddleware:
         self._is_any_host = "*" in options.hosts
         self._origins = frozenset(origin.lower() for origin in options.origins)
         self._token = _digest(options.token) if options.token else None
-        self._rates = RequestRates()
+        self._rates = rates or RequestRates()
         # The checks of a head have the same outcome each time that it comes, and most come often.
         self._known_head = lru_cache(HEADS_MAX)(self._checked)
 
@@ -285,8 +292,8 @@ class SecurityMiddleware:
             principal = await self._principal(head)
             scope[AUTHORIZED] = principal is not None
             CURRENT_PRINCIPAL.set(principal)
-            if principal is not None:
-                self._rates.take(principal)
+            if principal is not None and principal.quota.requests_per_minute is not None:
+                await self._rates.take(principal)
 
     async def _principal(self, head: Head) -> Principal | None:
         """Return who sent a request; None if that is not known, and it needs no token.

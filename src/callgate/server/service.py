@@ -27,6 +27,7 @@ from callgate.run.gate import Gate, context_tokens, cost_of
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
+from callgate.server.admissions import ANSWER_TOKENS, Admissions
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
@@ -34,7 +35,7 @@ from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal, a
 from callgate.server.options import ServiceOptions
 from callgate.server.places import Place, Places
 from callgate.server.providers import Providers
-from callgate.server.quotas import check_usage, period, used_by
+from callgate.server.quotas import used_by
 from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.retention import Sweeper
 from callgate.server.run_meter import RunMeter
@@ -44,10 +45,10 @@ from callgate.sessions import SessionState, State, Undo, state_from_facts
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
 from callgate.store.listing import read_facts
-from callgate.store.principals import Principals, keeps_principals
+from callgate.store.principals import Principals, Used, keeps_principals
 from callgate.store.protocol import check_id
 from callgate.store.sql import SqlStore
-from callgate.types import CallRecord, FunctionCall, JsonObject, ModelSettings, Reply, ToolChoice, ToolDefinition, Usage
+from callgate.types import CallRecord, FunctionCall, JsonObject, ModelSettings, Reply, ToolChoice, ToolDefinition
 
 __all__ = ["Ask", "Service"]
 
@@ -91,6 +92,19 @@ class Ask:
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
     """True if the run goes on when nobody listens."""
+
+
+def _new_meter(
+    gate: Gate,
+    sent_bytes: int,
+    settings: Mapping[str, Any],
+    context: Callable[[], int] = lambda: 0,
+    *,
+    goes_on: bool = False,
+) -> RunMeter:
+    given = settings.get("max_output_tokens")
+    answer_tokens = given if isinstance(given, int) and given > 0 else ANSWER_TOKENS
+    return RunMeter(sent_bytes, context, partial(cost_of, gate), goes_on=goes_on, answer_tokens=answer_tokens)
 
 
 def _not_yours(session: str) -> HttpError:
@@ -169,8 +183,8 @@ class Service:
             forget=self.forget,
         )
         self.waiting_sessions = WaitingSessions(self.store)
-        self._noting: set[asyncio.Future[None]] = set()
-        """Writes of usage that are on their way to the store."""
+        self.admissions = Admissions(self.store) if keeps_principals(self.store) else None
+        """Admits runs of clients with quotas."""
         self._warming: list[asyncio.Task[None]] = []
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
@@ -192,6 +206,8 @@ class Service:
         # MCP servers and connections live as long as the service, not as long as one run.
         await self._opened.enter_async_context(self.gate)
         await self._opened.enter_async_context(self.sweeper.running())
+        if self.admissions is not None:
+            await self._opened.enter_async_context(self.admissions.running())
         for other in self.beside:
             await self._opened.enter_async_context(other())
         # A slow tool server delays runs, and a large store the first list of approvals, not the start of the service.
@@ -201,8 +217,6 @@ class Service:
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
         await self.remote_answers.stop()
-        if self._noting:
-            await asyncio.wait(self._noting)
         for task in self._warming:
             task.cancel()
         if self._warming:
@@ -284,13 +298,12 @@ class Service:
         """See whether the client may begin a run in a session, which becomes its own if it is new.
 
         Raises:
-            HttpError: it may not, or has used up its quota.
+            HttpError: it may not.
         """
         principal = CURRENT_PRINCIPAL.get()
         if principal is None or principal is EVERYTHING:
             return None
         check_right(principal, "approve" if answers else "chat")
-        await check_usage(self.principals, principal)
         await self.claim_session(session)
         return principal
 
@@ -306,8 +319,8 @@ class Service:
             if owner != principal.owner and not principal.sees_all:
                 raise _not_yours(session)
 
-    async def admit_passing(self) -> Place:
-        """Take a place for something that is passed on to a model.
+    async def admit_passing(self, gate: Gate, sent_bytes: int, settings: Mapping[str, Any]) -> Place:
+        """Take a place for something of about so many bytes that is passed on to a model.
 
         Raises:
             HttpError: the service stops, there is none, or the client has used up its quota.
@@ -316,11 +329,23 @@ class Service:
         try:
             principal = CURRENT_PRINCIPAL.get()
             if principal is not None and principal is not EVERYTHING:
-                await check_usage(self.principals, principal)
+                await self._admit(principal, place, _new_meter(gate, sent_bytes, settings))
         except BaseException:
             place.release()
             raise
         return place
+
+    async def _admit(self, principal: Principal, place: Place, meter: RunMeter) -> None:
+        """Let a place count over all processes, if the client has quotas.
+
+        Raises:
+            HttpError: the client has too many, or has used up its quota.
+        """
+        if principal.quota.runs is None and not principal.quota.is_metered:
+            return
+        if self.admissions is None:
+            raise HttpError(503, "store_unavailable", "this store does not know whose sessions are whose")
+        place.admission = await self.admissions.admit(principal, meter.expected())
 
     @staticmethod
     def signed(approval: Approval) -> Approval:
@@ -370,16 +395,18 @@ class Service:
         if ask.system or ask.settings:
             system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
             gate = gate.with_options(system=system, settings=cast("ModelSettings | None", ask.settings))
+        meter = self._meter_of(principal, gate, ask, session)
+        if principal is not None and meter is not None:
+            await self._admit(principal, place, meter)
         # A client that has read that a run is over may begin the next one, even if its session is being released still.
         while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
             await held.done.wait()
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusyError(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
-        meter = self._meter_of(principal, gate, ask, session)
         run = Run(
             session,
-            self._work(gate, ask, session, keyed, meter),
+            self._work(gate, ask, session, keyed, meter, place),
             named=ask.session is not None or keyed is not None,  # Who sends a key will come back.
             waits=ask.waits,
             linger_s=self.options.linger_s,
@@ -412,16 +439,16 @@ class Service:
 
     @staticmethod
     def _meter_of(principal: Principal | None, gate: Gate, ask: Ask, session: str) -> RunMeter | None:
-        """Return the meter of a run, if the quota of its client needs one."""
-        if principal is None or not principal.quota.is_metered:
+        """Return the meter of a run, if its client has quotas of runs or of what they use."""
+        if principal is None or (principal.quota.runs is None and not principal.quota.is_metered):
             return None
-        asked = (ask.prompt, ask.history, ask.system)
+        asked = (ask.prompt, ask.history, ask.system) if principal.quota.is_metered else ()
         asked_bytes = sum(len(str(part).encode("utf-8", "replace")) for part in asked if part is not None)
         context = partial(context_tokens, gate, session)
-        return RunMeter(asked_bytes, context, partial(cost_of, gate), goes_on=ask.prompt is None)
+        return _new_meter(gate, asked_bytes, gate.settings, context, goes_on=ask.prompt is None)
 
     def _work(
-        self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None, meter: RunMeter | None
+        self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None, meter: RunMeter | None, place: Place
     ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
         async def work(
             watch: Callable[[Event], Awaitable[None]],
@@ -438,7 +465,11 @@ class Service:
                 None,
                 key,
             )
-            return await gate.run_request(request, watch if meter is None else meter.watching(watch))
+            return await gate.run_request(request, watch if meter is None else meter.watching(watch, before_next))
+
+        async def before_next(spent: Used, expected: Used) -> None:
+            if place.admission is not None and (error := await place.admission.extend(spent, expected)) is not None:
+                CURRENT.get().interrupt(error)
 
         if keyed is None:
             return work
@@ -452,9 +483,8 @@ class Service:
         if run.reply is not None or isinstance(run.error, ModelError):
             self.model_trouble = str(run.error) if run.error is not None else None
         if run.place is not None:
-            run.place.release()
-        if run.principal is not None and run.meter is not None:
-            self.note_usage(run.principal, *run.meter.total(run.reply))
+            is_metered = run.principal is not None and run.principal.quota.is_metered
+            run.place.release(used_by(*run.meter.total(run.reply)) if run.meter is not None and is_metered else None)
         if run.problem is not None and run.problem.code == 500:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
         if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
@@ -466,21 +496,6 @@ class Service:
             oldest = self._over.popleft()
             self._over_bytes -= oldest.size
             self._forget(oldest)
-
-    def note_usage(self, principal: Principal, usage: Usage, cost: float | None) -> None:
-        """Keep what a principal has used, while the service goes on."""
-        if not (usage.total_tokens or cost):
-            return
-        task = asyncio.ensure_future(
-            self.principals.add_usage(principal.owner or principal.name, period(), used_by(usage, cost))
-        )
-        self._noting.add(task)
-        task.add_done_callback(self._noted)
-
-    def _noted(self, task: asyncio.Future[None]) -> None:
-        self._noting.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("what a principal has used could not be kept: %s", error)
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.principals import clean
+from callgate.store.reservations import clean_reservations
 
 if TYPE_CHECKING:
     from callgate.store.database import Database
@@ -97,6 +98,7 @@ class SqlClaims:
         old = f"SELECT key FROM callgate_claims WHERE at_s <= ?{self._dialect.row_lock}"
         tx.run(f"DELETE FROM callgate_claims WHERE key IN ({old})", tx.now_s() - KEPT_S)
         clean(tx)
+        clean_reservations(tx)
 
 
 def _ignore(value: object) -> None:

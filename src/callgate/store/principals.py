@@ -111,11 +111,7 @@ class SqlPrincipals:
         Raises:
             StoreError: the database cannot be used.
         """
-        sql = (
-            "INSERT INTO callgate_usage VALUES (?, ?, ?, ?) ON CONFLICT (principal, period) "
-            "DO UPDATE SET tokens = callgate_usage.tokens + excluded.tokens, cost = callgate_usage.cost + excluded.cost"
-        )
-        await self._database.do(lambda tx: tx.run(sql, principal, period, used.tokens, used.cost))
+        await self._database.do(lambda tx: add_usage(tx, principal, period, used))
 
     async def usage(self, principal: str, period: str) -> Used:
         """Return what a principal has used in a period.
@@ -123,9 +119,23 @@ class SqlPrincipals:
         Raises:
             StoreError: the database cannot be used.
         """
-        sql = "SELECT tokens, cost FROM callgate_usage WHERE principal = ? AND period = ?"
-        rows = await self._database.do(lambda tx: tx.rows(sql, principal, period), reads=True, silence_s=self.patience_s)
-        return Used(int(rows[0][0]), float(rows[0][1])) if rows else Used()
+        work = partial(usage_of, principal=principal, period=period)
+        return await self._database.do(work, reads=True, silence_s=self.patience_s)
+
+
+def add_usage(tx: Transaction, principal: str, period: str, used: Used) -> None:
+    """Add to what a principal has used in a period."""
+    sql = (
+        "INSERT INTO callgate_usage VALUES (?, ?, ?, ?) ON CONFLICT (principal, period) "
+        "DO UPDATE SET tokens = callgate_usage.tokens + excluded.tokens, cost = callgate_usage.cost + excluded.cost"
+    )
+    tx.run(sql, principal, period, used.tokens, used.cost)
+
+
+def usage_of(tx: Transaction, principal: str, period: str) -> Used:
+    """Return what a principal has used in a period."""
+    rows = tx.rows("SELECT tokens, cost FROM callgate_usage WHERE principal = ? AND period = ?", principal, period)
+    return Used(int(rows[0][0]), float(rows[0][1])) if rows else Used()
 
 
 def reserve(tx: Transaction, session: str) -> None:

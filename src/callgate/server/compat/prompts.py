@@ -36,9 +36,10 @@ from callgate.models import AnsweredBy, ModelRequest, answering, describe, known
 from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, cost_of, guard_of
-from callgate.server.body import header_of, off_loop
+from callgate.server.body import SIZE, header_of, off_loop
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL
+from callgate.server.quotas import used_by
 from callgate.server.run_meter import estimate, written_bytes
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
@@ -155,7 +156,8 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     settings, left_out = _fitted(wanted, gate)
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
-        place = await service.admit_passing()
+        sent_bytes = incoming.scope.get(SIZE, 0)
+        place = await service.admit_passing(gate, sent_bytes, {**gate.settings, **settings})
         try:
             request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
         except BaseException:
@@ -447,9 +449,8 @@ async def _passed(
             usage = estimate(round(request.conversation.size_bytes * TOKENS_PER_BYTE), received)
         raise
     finally:
-        place.release()
-        if principal is not None and principal.quota.is_metered:
-            service.note_usage(principal, usage, cost_of(gate, usage, who, collector.model))
+        is_metered = principal is not None and principal.quota.is_metered
+        place.release(used_by(usage, cost_of(gate, usage, who, collector.model)) if is_metered else None)
 
 
 def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
