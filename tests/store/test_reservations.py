@@ -213,9 +213,7 @@ def test_a_bucket_is_shared_and_refills_by_the_minute(open_sql, frozen: list[flo
 def test_many_that_ask_at_once_get_no_more_than_there_is(open_sql, frozen: list[float]) -> None:
     async def story() -> int:
         stores = [open_sql() for _ in range(3)]
-        found = await asyncio.gather(
-            *(stores[number % 3].take_requests("ann", 20, least=1, most=4) for number in range(30))
-        )
+        found = await asyncio.gather(*(stores[number % 3].take_requests("ann", 20, least=1, most=4) for number in range(30)))
         return sum(count for count, _ in found)
 
     assert asyncio.run(story()) == 20
