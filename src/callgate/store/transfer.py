@@ -32,6 +32,8 @@ OF_SESSION = {"callgate_facts": "position", "callgate_answers": "call_id"}
 """Tables whose rows belong to a session, and what they are ordered by; the column `session` names it."""
 APART = {"callgate_claims": ("key",), "callgate_principals": ("session",), "callgate_usage": ("principal", "period")}
 """Tables whose rows are not part of a session, and their keys."""
+MOMENTARY = ("callgate_reservations", "callgate_rates")
+"""Tables about the runs and requests of this moment, which are not copied: nothing is under way in a copy."""
 SAME_STORE = "FROM and TO are the same store"
 CHUNK = 200
 """Rows that are read at a time."""
