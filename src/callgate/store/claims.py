@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.principals import clean
-from callgate.store.reservations import clean_reservations
+from callgate.store.reservations import SqlReservations, clean_reservations
 
 if TYPE_CHECKING:
     from callgate.store.database import Database
@@ -21,8 +21,8 @@ CLEAN_S = 600.0
 """How often claims that hold no longer are looked for, while new ones are made."""
 
 
-class SqlClaims:
-    """Idempotency keys in a table, and its upkeep."""
+class SqlClaims(SqlReservations):
+    """Idempotency keys in a table, and the upkeep of all that is kept beside sessions: reservations, too."""
 
     _database: Database
     _dialect: Dialect

@@ -25,7 +25,6 @@ from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.principals import SqlPrincipals, reserve
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
-from callgate.store.reservations import SqlReservations
 from callgate.store.statistics import StoreStatistics
 from callgate.strict_json import without_surrogates
 
@@ -56,7 +55,7 @@ MISSING = b'{"kind": "missing"}'
 """Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore(SqlAnswers, SqlPrincipals, SqlReservations, SqlClaims):
+class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
     """Keeps facts in tables.
 
     With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
