@@ -28,7 +28,7 @@ class Quota:
     """Limits of one principal; None: no limit."""
 
     requests_per_minute: int | None = None
-    """As all other limits, those of all processes that share the store together."""
+    """A limit of all processes that share the store together, like the others."""
     runs: int | None = None
     """At the same time."""
     tokens_per_day: int | None = None

@@ -63,13 +63,13 @@ class Reservation:
 
     id: str
     principal: str
-    """Whose runs are counted."""
+    """The name whose runs are counted."""
     account: str
-    """Whose usage is counted: several principals may have one."""
+    """The name whose usage is counted; several principals may have one."""
     process: str
     """The process that it ends with, a name of `callgate.store.owner`."""
     reserved: Used = field(default_factory=Used)
-    """What it has used and may still use."""
+    """Tokens and money that it has used and may still use."""
 
 
 class Reservations(Protocol):
@@ -151,7 +151,7 @@ class MemoryReservations:
         self._live = {id: known for id, known in self._live.items() if id in ids}
 
     def _reserved(self, wanted: Reservation) -> Used:
-        """What the other runs of the account have reserved."""
+        """Return what the other runs of the account have reserved."""
         live = self._live.values()
         others = [other.reserved for other in live if other.account == wanted.account and other.id != wanted.id]
         return _sum(*others)
