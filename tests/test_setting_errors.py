@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ from callgate import (
     tool,
 )
 from callgate.errors import UsageError
-from callgate.permission import Hook, Rate, RateLimits, ResultCache, Rule
+from callgate.gemini.surface import Surface
+from callgate.permission import AuditLog, Hook, Rate, RateLimits, ResultCache, Rule
+from callgate.store import MemoryStore, open_store
 from callgate.workers.job import WorkerLimits
 
 
@@ -38,6 +41,18 @@ def add(a: int, b: int) -> int:
 
 def gate(**given: Any) -> Gate:
     return Gate(**{"model": ScriptedModel(["Hello."]), **given})
+
+
+def OPENAI(**given: Any) -> Any:
+    return OpenAIModel(**{"name": "m", "base_url": "http://127.0.0.1", "api_key": "k", **given})
+
+
+def GEMINI(**given: Any) -> Any:
+    return GeminiModel(**{"name": "gemini-3.8-flash", "api_key": "k", **given})
+
+
+def INTERACTIONS(**given: Any) -> Any:
+    return InteractionsModel(**{"name": "gemini-3.8-flash", "api_key": "k", **given})
 
 
 NOT_NUMBERS: tuple[Any, ...] = ("x", True, [], object(), math.nan, math.inf, -1)
@@ -102,6 +117,34 @@ TABLE: list[tuple[Callable[..., Any], str, tuple[Any, ...]]] = [
         )
     ],
     (ScriptedModel, "script", NOT_LISTS),
+    *[
+        (lambda **given: Surface(**{"kind": "developer", "base_url": "http://x", "version": "v1", **given}), name, values)
+        for name, values in (
+            ("kind", NO_OBJECTS), ("base_url", (*NOT_TEXTS, None, "http://x\0y", "http://\u0663.0.0.1")),
+            ("version", NOT_TEXTS), ("api_key", NOT_TEXTS), ("project", NOT_TEXTS), ("location", NOT_TEXTS),
+        )
+    ],
+    *[(make, "client", NO_OBJECTS[:3]) for make in (OPENAI, GEMINI, INTERACTIONS)],
+    *[(partial(make, "m"), "env", NO_OBJECTS[:3]) for make in (OpenAIModel, GeminiModel, InteractionsModel)],
+    *[(make, "name", ("\ud800", "a\0b")) for make in (GEMINI, INTERACTIONS)],
+    (gate, "tools_shown", NOT_NUMBERS),
+    (ResultCache, "tools", (5, 1.5)),
+    (ResultCache, "touches", ("x", 5, 1.5)),
+    (ResultCache, "ttl_s", ("x", [], object())),
+    (AuditLog, "path", (5, 1.5, [], "a\0b")),
+    (lambda **given: AuditLog("x", **given), "secrets", (5, 1.5)),
+    (WorkerPool, "name", (5, 1.5, [])),
+    (WorkerPool, "cluster", (5, 1.5, [])),
+    (lambda **given: McpServer("s", **{"url": "http://x", **given}), "oauth", NO_OBJECTS),
+    (lambda **given: McpServer("s", **given), "url", (5, 1.5, [])),
+    *[(lambda **given: McpServer("s", command=["x"], **given), name, (5, 1.5)) for name in ("include", "exclude")],
+    (Executor, "tools", (5, 1.5)),
+    (MemoryStore, "sessions_max", (*NOT_NUMBERS, 0)),
+    (lambda **given: open_store(None, **given), "durable", NO_OBJECTS),
+    (Policy, "hooks", ([None], [5])),
+    (Policy, "parts", (5, [5], [None])),
+    *[(Limits, name, (10**400, 1e308)) for name in Limits.__slots__ if name.endswith("_s")],
+    (lambda **given: gate().interrupt("s", **given), "error", (None, "x", SystemExit)),
 ]  # fmt: skip
 
 CASES = [
@@ -155,3 +198,9 @@ def test_sensible_values_are_taken() -> None:
     RateLimits(tools={"a*": Rate(per_s=1)}, kinds={}, total=Rate(concurrent=2))
     Media(data=b"x", mime_type="image/png")
     gate(audit=None, cache=[ResultCache(), ContextCache()])
+
+
+def test_an_argument_that_there_is_not_stays_a_type_error() -> None:
+    with pytest.raises(TypeError, match="nonsense") as caught:
+        GeminiModel("gemini-3.8-flash", api_key="k", nonsense=5)  # type: ignore[call-arg]
+    assert not isinstance(caught.value, UsageError)

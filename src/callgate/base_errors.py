@@ -5,10 +5,13 @@ This file imports nothing of ours.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-__all__ = ["CallgateError", "UsageError", "expect", "expect_list"]
+__all__ = ["CallgateError", "UsageError", "checked_values", "expect", "expect_list"]
+
+T = TypeVar("T")
 
 
 class CallgateError(Exception):
@@ -50,6 +53,24 @@ def expect_list(value: object, what: str, expected: str) -> None:
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise _unexpected(cast("object", value), what, expected)
+
+
+def checked_values(made: type[T]) -> type[T]:
+    """Let the constructor of a class raise UsageError for values of the wrong kind, wherever in it they do not work."""
+    init: Any = made.__init__
+
+    @functools.wraps(init)
+    def checked(self: T, *args: Any, **given: Any) -> None:
+        try:
+            init(self, *args, **given)
+        except (TypeError, AttributeError, UnicodeError, OverflowError) as error:
+            place = error.__traceback__
+            if place is None or place.tb_next is None:
+                raise  # Not a value, but an argument that there is not.
+            raise UsageError(f"{made.__name__}: one of its arguments is of the wrong kind: {error}") from error
+
+    made.__init__ = checked  # pyright: ignore[reportAttributeAccessIssue]
+    return made
 
 
 def _unexpected(value: object, what: str, expected: str) -> UsageError:

@@ -39,6 +39,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callgate.base_errors import CallgateError, UsageError
+from callgate.base_errors import checked_values as checked_values
 from callgate.types import Reply
 
 __all__ = [

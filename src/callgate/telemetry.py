@@ -261,7 +261,7 @@ class RunSpans:
                 yield span
             except BaseException as error:
                 kind = type(error).__qualname__
-                words = str(error) if _has_content() else kind
+                words = user_code.text_of(error) if _has_content() else kind
                 _told(lambda: _fail(self._tools[0], span, kind, words))
                 raise
 

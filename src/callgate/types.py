@@ -350,7 +350,7 @@ class Limits:
     idle_s: float = 60.0
     """Idle time-out of an answer."""
     total_s: float = 600.0
-    """Total time-out of one answer."""
+    """Total time-out of one answer of a model over HTTP; a model of your own keeps its own time."""
     background_s: float = 3600.0
     """The deadline of an answer that the server works out in the background."""
     attempts: int = 5
@@ -382,7 +382,8 @@ class Limits:
             is_whole = not name.endswith(("_s", "_cost"))
             lowest = _LOWEST.get(name, 1 if is_whole else 0.001 if name.endswith("_s") else 0)
             kinds = (int,) if is_whole else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
+            most = 1e9 if name.endswith("_s") else float("inf")  # Timers take no more: about 30 years.
+            if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < most:
                 expected = "a whole number" if is_whole else "a number of seconds" if name.endswith("_s") else "a number"
                 raise UsageError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from callgate.errors import CallgateError
 
-__all__ = ["Outcome", "ProgramInterrupt", "call", "call_async", "keeps_running"]
+__all__ = ["Outcome", "ProgramInterrupt", "call", "call_async", "is_cancelled", "keeps_running", "text_of"]
 
 T = TypeVar("T")
 
@@ -81,22 +81,36 @@ async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
 class keeps_running:
     """Raise an error of this kind instead of what would end the program, and comes from user code in the block.
 
-    `SystemExit` and `KeyboardInterrupt` of a task end its event loop at once, for everybody on it.
+    `SystemExit` and `KeyboardInterrupt` of a task end its event loop at once, for everybody on it. Exceptions of the kind
+    `also` become such errors too.
     """
 
-    __slots__ = ("_kind", "_who")
+    __slots__ = ("_also", "_kind", "_who")
 
-    def __init__(self, kind: type[CallgateError], who: str) -> None:
-        self._kind, self._who = kind, who
+    def __init__(self, kind: type[CallgateError], who: str, *, also: type[Exception] | tuple[()] = ()) -> None:
+        self._kind, self._who, self._also = kind, who, also
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, ProgramInterrupt)):
+        if error is None or isinstance(error, (asyncio.CancelledError, GeneratorExit, ProgramInterrupt)):
             return
-        text = call(lambda: str(error)).value
+        if isinstance(error, Exception) and not isinstance(error, self._also):
+            return
+        text = text_of(error)
         raise self._kind(f"{self._who} raised {type(error).__name__}" + (f": {text}" if text else "")) from error
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an exception of user code, whose `__str__` may raise anything."""
+    return call(lambda: str(error)).value or ""
+
+
+def is_cancelled() -> bool:
+    """True if the current task is asked to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def is_current(task: asyncio.Task[Any] | None) -> bool:

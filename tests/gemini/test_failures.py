@@ -128,6 +128,7 @@ def test_a_retry_after_header_counts_if_it_is_one(header: str, wait_s: float | N
 
 
 def test_the_longer_of_two_waits_counts() -> None:
+    assert limited(retry_after="2, 7").wait_s == 7
     assert limited(retry_info("3s"), retry_after="1").wait_s == 3
     assert limited(retry_info("1s"), retry_info("2s"), retry_after="5").wait_s == 5
 

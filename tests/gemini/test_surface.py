@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callgate.errors import AuthError, UsageError
+from callgate.errors import AuthError, ConnectionLostError, UsageError
 from callgate.gemini.surface import GoogleTokens, Surface, surface_from_environment
 from callgate.models.gemini import GeminiModel
 from callgate.wire.credentials import redact
@@ -271,6 +271,10 @@ class GoogleAuthError(Exception):
     retryable = False
 
 
+class TransportError(GoogleAuthError):
+    """Its kind for a network that does not work."""
+
+
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> Credentials:
     """What a `google.auth` without Google finds."""
@@ -285,6 +289,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> Credentials:
     auth.default = default
     exceptions: Any = types.ModuleType("google.auth.exceptions")
     exceptions.GoogleAuthError = GoogleAuthError
+    exceptions.TransportError = TransportError
     requests: Any = types.ModuleType("google.auth.transport.requests")
     requests.Request = lambda: "transport"
     modules = {"google": types.ModuleType("google"), "google.auth": auth, "google.auth.exceptions": exceptions}
@@ -337,11 +342,37 @@ def test_missing_credentials_are_an_auth_error(credentials: Credentials) -> None
 
 
 def test_a_network_failure_while_fetching_a_token_may_be_tried_again(credentials: Credentials) -> None:
-    credentials.failure = GoogleAuthError("the network is down")
+    credentials.failure = GoogleAuthError("the server is busy")
     credentials.failure.retryable = True  # type: ignore[attr-defined]
     with pytest.raises(AuthError) as caught:
         headers(cloud())
     assert caught.value.retryable
+    credentials.failure = TransportError("the network is down")
+    with pytest.raises(ConnectionLostError, match="the network is down") as lost:
+        headers(cloud())
+    assert lost.value.retryable
+
+
+class OwnTokens:
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def token(self) -> Any:
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+    def expire(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("given", [KeyError("x"), ValueError("y"), None, "", 5, "a\r\nX: y", "t\u00f6k"], ids=repr)
+def test_tokens_of_the_programs_own_that_are_none_are_an_auth_error(given: Any) -> None:
+    own = Surface(
+        kind="vertex", base_url="http://127.0.0.1:9", version="v1", project="p", location="l", tokens=OwnTokens(given)
+    )
+    with pytest.raises(AuthError, match=r"no credentials: OwnTokens\.token\(\)"):
+        headers(own)
 
 
 @pytest.mark.parametrize(

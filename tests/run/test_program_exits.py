@@ -111,6 +111,50 @@ PLACES: dict[str, type[CallgateError]] = {
 }
 
 
+class UnspeakableError(Exception):
+    """Cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise SystemExit(7)
+
+
+@pytest.mark.parametrize("place", ["generate", "the first chunk", "the end of the answer"])
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+def test_a_model_that_raises_what_ends_a_coroutine_ends_its_run_alone(door: Any, place: str) -> None:
+    async def story() -> None:
+        async with asyncio.timeout(NET_S):
+            for error, kind in ((GeneratorExit(), CallgateError), (UnspeakableError(), UnspeakableError)):
+                gate = gate_with(Faulty(place, error))
+                with pytest.raises(kind):
+                    await door(gate, "Hi.")
+                assert (await door(gate, "Still there?")).text == "Hello."
+                await asyncio.to_thread(gate.close)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(28, "full"), UnspeakableError()], ids=repr)
+def test_a_store_that_fails_to_release_a_session_does_not_take_the_answer_away(error: BaseException) -> None:
+    async def story() -> None:
+        async with asyncio.timeout(NET_S):
+            assert (await by_run(gate_with(Faulty("release", error)), "Hi.")).text == "Hello."
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("place", ["acquire", "append"])
+def test_a_store_whose_disk_fails_raises_a_store_error(place: str) -> None:
+    error = OSError(28, "No space left on device")
+
+    async def story() -> None:
+        async with asyncio.timeout(NET_S):
+            with pytest.raises(StoreError, match=r"the store raised OSError: .*No space left") as caught:
+                await by_run(gate_with(Faulty(place, error)), "Hi.")
+            assert caught.value.__cause__ is error
+
+    asyncio.run(story())
+
+
 def gate_with(fault: Faulty) -> Gate:
     return Gate(FaultyModel(fault), store=FaultyStore(fault))
 

@@ -104,7 +104,7 @@ def test_after_a_journal_that_failed_the_session_is_read_anew_also_by_those_who_
         store.fails = True
         failing = asyncio.create_task(gate.run("lost", session="s"))
         waiting = asyncio.create_task(gate.run("b", session="s"))
-        with pytest.raises(OSError, match="the disk is gone"):
+        with pytest.raises(StoreError, match="the disk is gone"):
             await failing
         return said((await waiting).contents)
 
@@ -292,13 +292,49 @@ def test_a_run_whose_store_never_answers_again_can_be_cancelled(
     run(story())
 
 
-def test_a_time_out_of_the_stores_own_is_passed_on() -> None:
+def test_a_run_that_is_over_can_be_cancelled_while_its_store_does_not_release_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("callgate.run.sessions.STOP_WAIT_S", 0.05)
+    asked = asyncio.Event()
+
+    class Holding(MemoryStore):
+        async def release(self, lease: Lease) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        task = asyncio.create_task(Gate(ScriptedModel(["Done."]), store=Holding()).run("Go.", session="s"))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(story())
+
+
+def test_a_store_that_never_releases_a_session_costs_a_bounded_wait_and_not_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("callgate.run.sessions.RELEASE_WAIT_S", 0.05)
+
+    class Holding(MemoryStore):
+        async def release(self, lease: Lease) -> None:
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        assert (await Gate(ScriptedModel(["Done."]), store=Holding()).run("Go.", session="s")).text == "Done."
+
+    run(story())
+
+
+def test_a_time_out_of_the_stores_own_is_an_error_of_the_store() -> None:
     class Slow(MemoryStore):
         async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
             raise TimeoutError("my disk is slow")
 
     async def story() -> None:
-        with pytest.raises(TimeoutError, match="my disk is slow"):
+        with pytest.raises(StoreError, match="the store raised TimeoutError: my disk is slow"):
             await Gate(ScriptedModel(["Done."]), store=Slow()).run("Go.", session="s")
 
     run(story())

@@ -132,6 +132,25 @@ def test_a_whole_answer_may_be_left_for_later_too() -> None:
     assert [chunk for chunks in one.catch_up() for chunk in chunks] == expected(BAD)
 
 
+@pytest.mark.parametrize("form", ["[%b]", '[{"responseId": "last"}, %b]', 'data: {"responseId": "last"}\n\ndata: %b\n\n'])
+def test_a_whole_answer_in_another_form_may_be_left_for_later_too(form: str) -> None:
+    one = ResponseReader(leaves_heavy=True)
+    chunks = one.read_whole(form.encode() % event(ENDLESS["keys"]))
+    chunks += [chunk for chunks in one.catch_up() for chunk in chunks]
+    assert [chunk for chunk in chunks if chunk != {"responseId": "last"}] == expected(BAD)
+    assert len(chunks) == (2 if "last" in form else 1)
+    assert not one.is_behind
+    assert one.close() == []
+
+
+@pytest.mark.parametrize("form", ["[%b", "[%b, nonsense]"])
+def test_a_fault_after_what_was_left_is_raised_with_it(form: str) -> None:
+    one = ResponseReader(leaves_heavy=True)
+    assert one.read_whole(form.encode() % event(ENDLESS["keys"])) == []
+    with pytest.raises(ProtocolError):
+        list(one.catch_up())
+
+
 @pytest.mark.parametrize("leaves_heavy", [False, True])
 def test_what_was_complete_before_a_fault_behind_a_heavy_event_is_given_out_first(leaves_heavy: bool) -> None:
     one = ResponseReader(leaves_heavy=leaves_heavy)

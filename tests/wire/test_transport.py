@@ -45,6 +45,43 @@ async def texts(model: Any, **settings: Any) -> list[str]:
         return [whole, "".join([getattr(event, "text", "") async for event in gate.stream("Go.")])]
 
 
+class Late:
+    """A client that never waits long enough."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.posts = error, 0
+
+    async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> Any:
+        self.posts += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", [httpx2.ReadTimeout, httpx2.WriteTimeout, httpx2.ConnectTimeout, httpx2.PoolTimeout])
+def test_a_time_out_of_the_programs_client_is_retried_and_called_what_it_is(kind: Any) -> None:
+    async def story() -> None:
+        client = Late(kind("mine"))
+        model = GeminiModel("gemini-3.8-flash", api_key=KEY, http=client, limits=Limits(attempts=3, backoff_s=0.001))
+        with pytest.raises(RequestTimeoutError, match=r"\(mine\)"):
+            await Gate(model).run("Go.")
+        assert client.posts == 3
+
+    run(story)
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE"])
+def test_certificates_that_cannot_be_read_are_named_and_not_retried(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, str(tmp_path / "nowhere.pem"))
+
+    async def story() -> None:
+        model = GeminiModel("gemini-3.8-flash", surface=surface_of("https://127.0.0.1:9"))
+        with pytest.raises(UsageError, match=rf"{name}=.*nowhere\.pem: cannot be read: No such file"):
+            await Gate(model).run("Go.")
+
+    run(story)
+
+
 @pytest.fixture
 def no_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail every request over a connection of callgate itself."""

@@ -13,12 +13,13 @@ import re
 import threading
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-from callgate.base_errors import expect
+from callgate.base_errors import checked_values, expect
 from callgate.config.known_secrets import remember_secrets
-from callgate.errors import AuthError, UsageError
+from callgate.errors import AuthError, CallgateError, ConnectionLostError, UsageError
 from callgate.wire.credentials import checked_base_url, checked_key, expect_key, split_login
 
 __all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment", "wants_vertex"]
@@ -49,6 +50,7 @@ class Tokens(Protocol):
         ...
 
 
+@checked_values
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
     """One place that serves Gemini models.
@@ -70,6 +72,12 @@ class Surface:
     _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.kind not in ("developer", "vertex"):
+            raise UsageError(f"Surface(kind={self.kind!r:.200}): use 'developer' or 'vertex'")
+        expect(self.base_url, str, "Surface(base_url={})", "a URL")
+        expect(self.version, str, "Surface(version={})", "text such as 'v1beta'")
+        for name in ("api_key", "project", "location"):
+            expect(getattr(self, name), (str, NoneType), f"Surface({name}={{}})", "text")
         base_url, login = split_login(checked_base_url(self.base_url))
         object.__setattr__(self, "base_url", base_url)
         object.__setattr__(self, "_login", login)
@@ -117,7 +125,7 @@ class Surface:
             UsageError: by this name the way would lead elsewhere.
         """
         expect(model, str, "the name of a model is {}", "text such as 'gemini-flash-latest'")
-        if any(step in ("", ".", "..") for step in model.split("/")):
+        if not model.isprintable() or any(step in ("", ".", "..") for step in model.split("/")):
             raise UsageError(f"{model!r} cannot be the name of a model; names are such as 'gemini-flash-latest'")
         name = quote(model, safe="/@")
         first, slash, rest = name.partition("/")
@@ -153,9 +161,25 @@ class Surface:
         """The headers that authenticate a request."""
         if self.tokens is None:
             return self._with_key()
-        bearer = {"authorization": f"Bearer {await self.tokens.token()}"}
+        bearer = {"authorization": f"Bearer {await self._token(self.tokens)}"}
         payer: Any = getattr(self.tokens, "quota_project", None)
         return {**self._login, **bearer, **({"x-goog-user-project": str(payer)} if payer else {})}
+
+    async def _token(self, tokens: Tokens) -> str:
+        """A token of the program's own object, which may raise or return anything.
+
+        Raises:
+            ModelError: there is no token.
+        """
+        try:
+            token: Any = await tokens.token()
+        except (CallgateError, OSError):
+            raise
+        except Exception as error:
+            raise AuthError(f"no credentials: {type(tokens).__name__}.token() raised {type(error).__name__}") from error
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token.strip():
+            raise AuthError(f"no credentials: {type(tokens).__name__}.token() returned no token, but {type(token).__name__}")
+        return token
 
     def credentials(self) -> dict[str, str] | Awaitable[dict[str, str]]:
         """The headers, without an await for a key, which is always at hand."""
@@ -252,8 +276,9 @@ class GoogleTokens:
         credentials = self._credentials
         if not self._is_good(credentials):
             credentials = await asyncio.to_thread(self._refreshed)
-        token = str(credentials.token)
-        remember_secrets(token)
+        token = credentials.token
+        if isinstance(token, str):
+            remember_secrets(token)
         return token
 
     def expire(self) -> bool:
@@ -278,6 +303,9 @@ class GoogleTokens:
                     credentials, project = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
                     self.project = project or None
                 credentials.refresh(transport.Request())
+            except exceptions.TransportError as error:
+                unreachable = f"the server of Google's tokens cannot be reached: {error}"
+                raise ConnectionLostError(unreachable, retryable=True) from None
             except exceptions.GoogleAuthError as error:
                 retryable = getattr(error, "retryable", False) is True
                 raise AuthError(f"no Google credentials: {error}", retryable=retryable) from None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from callgate.base_errors import expect
+from callgate.base_errors import checked_values, expect
 from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.json_node import Node, ShapeError
@@ -63,6 +63,7 @@ class ServerStatus:
     """Sentences on tools that are not offered."""
 
 
+@checked_values
 class McpServer:
     """An MCP server whose tools a model can call.
 

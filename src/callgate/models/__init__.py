@@ -16,7 +16,7 @@ from callgate.errors import ConnectionLostError, ModelError, UsageError
 from callgate.events import CallArgsDelta, Notice
 from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
 from callgate.types import JsonObject
-from callgate.user_code import keeps_running
+from callgate.user_code import is_cancelled, keeps_running
 
 __all__ = [
     "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering", "asked",
@@ -138,18 +138,12 @@ class answering:
         with self._guard:
             await close_items(self._items)
         self._guard.__exit__(kind, error, trace)
-        if isinstance(error, asyncio.CancelledError) and not _is_cancelled():
+        if isinstance(error, asyncio.CancelledError) and not is_cancelled():
             # It would pass for a cancellation of the caller, and end tasks without a word.
             raise ConnectionLostError(_GAVE_UP.format(self._name), retryable=True) from error
 
 
 _GAVE_UP = "model {!r} gave the request up: something that it waited for was cancelled"
-
-
-def _is_cancelled() -> bool:
-    """True if the current task is asked to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def close_items(items: AsyncIterator[Item]) -> None:

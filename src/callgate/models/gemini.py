@@ -12,7 +12,7 @@ from functools import cached_property
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, cast
 
-from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError
+from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError, checked_values
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -44,6 +44,7 @@ WITHOUT_TOOLS = re.compile(r"(?:.*/)?gemma-")
 """Models of the same API that have no function calling."""
 
 
+@checked_values
 class GeminiModel:
     """A Gemini model on the Developer API, Vertex or Vertex express, as the environment says.
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.base_errors import expect
+from callgate.base_errors import checked_values, expect
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.interactions.client import InteractionsClient
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["InteractionsModel"]
 
 
+@checked_values
 class InteractionsModel:
     """A Gemini model, or an agent, by the Interactions API.
 

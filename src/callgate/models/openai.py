@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.base_errors import expect
+from callgate.base_errors import checked_values, expect
 from callgate.errors import InvalidRequestError, ToolsUnsupportedError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIModel"]
 
 
+@checked_values
 class OpenAIModel:
     """A model with a chat completions API, at OpenAI or at the base URL.
 

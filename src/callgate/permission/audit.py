@@ -24,7 +24,7 @@ from os import PathLike
 from pathlib import Path
 from typing import IO
 
-from callgate.errors import AuditError
+from callgate.errors import AuditError, UsageError, checked_values
 from callgate.permission.audit_files import (
     anchors_of,
     files_of,
@@ -51,6 +51,7 @@ FILE_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 1024 * 1024
 
 
+@checked_values
 class AuditLog:
     """Append records to a log.
 
@@ -81,6 +82,8 @@ class AuditLog:
         secrets: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if "\0" in os.fspath(path):
+            raise UsageError(f"audit={os.fspath(path)!r:.200}: a path has no NUL characters")
         self.path = Path(path)
         self.redactor = Redactor(secrets)
         self.key = key if isinstance(key, bytes) or key is None else Path(key)

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from callgate.errors import UsageError
+from callgate.errors import UsageError, checked_values
 from callgate.permission.subject import Subject
 from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
@@ -38,6 +38,7 @@ class _Entry:
     until: float
 
 
+@checked_values
 class ResultCache:
     """Keep results of read-only tools.
 

@@ -93,6 +93,13 @@ class Policy:
         for name in ("sensitive", "runs_code"):
             expect_list(getattr(self, name), f"Policy({name}={{}})", "a list of path patterns")
         expect_list(self.hooks, "Policy(hooks={})", "a list of Hook objects")
+        for hook in self.hooks:
+            # The module of hooks is loaded by those who have some.
+            if not hasattr(hook, "command"):
+                raise UsageError(f"Policy(hooks=[{hook!r:.200}]): expected Hook objects")
+        expect_list(self.parts, "Policy(parts={})", "a list of policies")
+        for part in self.parts:
+            expect(part, Policy, "Policy(parts=[{}])", "policies")
         expect(self.nobody, str, "Policy(nobody={})", "a sentence")
         object.__setattr__(self, "rules", tuple(map(rule_from, self.rules)))
         object.__setattr__(self, "sensitive", tuple(self.sensitive))

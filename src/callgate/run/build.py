@@ -54,8 +54,9 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         UsageError: an argument cannot be used; the message says what is expected.
     """
     shown_max = DECLARATIONS_MAX // 2 - 1  # The other half is left for tools that are found.
-    if tools_shown is not None and not 0 <= tools_shown <= shown_max:
-        raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
+    is_number = isinstance(tools_shown, int) and not isinstance(tools_shown, bool)
+    if tools_shown is not None and not (is_number and 0 <= tools_shown <= shown_max):
+        raise UsageError(f"tools_shown={tools_shown!r:.200}: use a number from 0 to {shown_max}, or None for all tools")
     if compaction not in ("summary", "trim"):
         raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
     given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}

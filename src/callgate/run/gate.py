@@ -13,6 +13,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from callgate.base_errors import expect
 from callgate.run.run_methods import RunMethods
 
 if TYPE_CHECKING:
@@ -323,6 +324,7 @@ class Gate(RunMethods):
         Its journal is left as a process that dies leaves it, and the session is released: the run can be resumed, here or in
         another process. Calls that run are stopped, and count as interrupted. Call it from any thread, as `cancel`.
         """
+        expect(error, Exception, "interrupt(error={})", "an exception")
         return (known := self._resources.sessions.get(session)) is not None and known.interrupt(error)
 
     def open_calls(self, session: str) -> list[CallRecord]:

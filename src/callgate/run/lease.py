@@ -14,7 +14,7 @@ from callgate.user_code import keeps_running
 
 __all__ = ["CURRENT_LEASES", "STORE_GUARD", "LeaseHolder", "LeaseRenewal", "acquire_lease"]
 
-STORE_GUARD = keeps_running(StoreError, "the store")
+STORE_GUARD = keeps_running(StoreError, "the store", also=OSError)
 """Around each use of a store during a run: it may be the program's own."""
 
 CURRENT_LEASES: contextvars.ContextVar[tuple[Lease, ...]] = contextvars.ContextVar("callgate_leases", default=())

@@ -173,7 +173,7 @@ class _Reports:
         if error is None:
             return
         self._report = _nothing
-        text = user_code.call(lambda: str(error)).value or ""
+        text = user_code.text_of(error)
         said = f"progress is not reported any more, because it failed: {type(error).__name__}: {text}"
         # A filter that makes an error of it must not end the runs, and neither must a stderr that is not there.
         user_code.call(lambda: warnings.warn(said, RuntimeWarning, stacklevel=1))

@@ -32,6 +32,7 @@ from callgate.models import Accepted, AnsweredBy, ModelRequest, PartialCall, ans
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
+from callgate.user_code import text_of
 
 __all__ = ["ModelTurn", "ask_once", "prepare_model"]
 
@@ -147,7 +148,7 @@ class ModelTurn:
         await self._discard(answer.proposed, f"Not run: {why}.")
         if not is_cancelled:
             kind = type(error).__name__
-            await run.note(facts.ModelFailed(message=str(error), error=kind, partial=self.partial_text))
+            await run.note(facts.ModelFailed(message=text_of(error), error=kind, partial=self.partial_text))
 
     async def _take_in(self, answer: ModelResponse, who: AnsweredBy) -> None:
         """Journal an answer, and report what happened to its calls."""

@@ -26,6 +26,7 @@ from callgate.store.owner import new_owner
 from callgate.store.protocol import check_id
 from callgate.sync import PROCESS_LOCK, CrossLoopLock, call_in_loop
 from callgate.types import CallRecord
+from callgate.user_code import is_cancelled, text_of
 
 __all__ = ["STORE_GUARD", "ActiveRun", "Session", "Sessions", "running"]
 
@@ -36,6 +37,8 @@ SLICE_S = 0.02
 """How long a journal is replayed before others on the event loop go on."""
 STOP_WAIT_S = 2.0
 """How long a run that was asked to stop waits for the store with each entry in its journal."""
+RELEASE_WAIT_S = 10.0
+"""How long the end of a run waits for the store to release the session; the lease expires without that too."""
 CANCEL_WAIT_S = 5.0
 """How long a cancellation from another thread waits for the event loop of the run."""
 
@@ -78,7 +81,7 @@ class Session:
     writing: CrossLoopLock = field(default_factory=CrossLoopLock)
     """Held while the journal is written."""
     _limit: asyncio.Timeout | None = None
-    """Of the entry that is being written."""
+    """Of the work that the store is doing."""
     is_silent: bool = False
     """True if the store did not answer while the run was stopped: its other entries do not wait for it one by one."""
 
@@ -107,12 +110,7 @@ class Session:
         """Wait for an entry in the journal; where the run is asked to stop, before it or meanwhile, not for long."""
         limit = asyncio.timeout(STOP_WAIT_S if self.is_stopping else None)
         try:
-            async with limit:
-                self._limit = limit
-                try:
-                    await append
-                finally:
-                    self._limit = None
+            await self.within(limit, append)
             if limit.expired():  # It was written at the last moment, and the cancellation is still on its way.
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
@@ -122,11 +120,21 @@ class Session:
             self.is_silent = True
             raise _silent() from None
 
+    async def within(self, limit: asyncio.Timeout, work: Awaitable[None]) -> None:
+        """Wait for the store, within a limit that `stop_soon` shortens."""
+        async with limit:
+            self._limit = limit
+            try:
+                await work
+            finally:
+                self._limit = None
+
     def stop_soon(self) -> None:
-        """Wait no longer than `STOP_WAIT_S` for each entry in the journal from here on. On the event loop of the run."""
+        """Wait no longer than `STOP_WAIT_S` for the store from here on. On the event loop of the run."""
         self.is_stopping = True
-        if self._limit is not None and self._limit.when() is None:
-            self._limit.reschedule(asyncio.get_running_loop().time() + STOP_WAIT_S)
+        if self._limit is not None:
+            until_s = asyncio.get_running_loop().time() + STOP_WAIT_S
+            self._limit.reschedule(min(until_s, self._limit.when() or until_s))
 
     def cancel(self, reason: str) -> bool:
         """Ask the run of the session to stop, from any thread; return whether it will because of this."""
@@ -218,10 +226,12 @@ class Sessions:
         try:
             is_brief = session.is_stopping or session.broken  # The store may not answer at all.
             with STORE_GUARD:
-                async with asyncio.timeout(STOP_WAIT_S if is_brief else None):
-                    await store.release(lease)
-        except Exception as error:  # A store of the program's may raise anything, and what the run has done is done.
-            logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
+                await session.within(asyncio.timeout(STOP_WAIT_S if is_brief else RELEASE_WAIT_S), store.release(lease))
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            # A store of the program's may raise anything, and what the run has done is done.
+            logger.debug("the lease of session %r is not released, and will expire: %s", session.id, text_of(error))
         finally:
             if session.position:
                 begun(session.id)

@@ -42,6 +42,9 @@ class RunTask(Generic[T]):
                 if self._task.cancelled() and not self._task.cancelling():
                     # It would pass for a cancellation of the caller, and end tasks without a word.
                     raise CallgateError("the run ended because something that it waited for was cancelled")
+                if isinstance(error := self._task.exception(), GeneratorExit):
+                    # It would pass for the end of the caller's own coroutine.
+                    raise CallgateError("the run ended because something that it waited for raised GeneratorExit") from error
                 return self._task.result()
             self._look()
             raise interruption

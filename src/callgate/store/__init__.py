@@ -36,6 +36,8 @@ def open_store(
     Raises:
         UsageError: a URL of another kind, or no store at all.
     """
+    if durable not in ("effects", "everything"):
+        raise UsageError(f"durable={durable!r:.200}: use 'effects' or 'everything'")
     if store is None:
         return MemoryStore()
     if isinstance(store, os.PathLike):

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from callgate.errors import SessionBusyError, SessionLostError, UsageError
+from callgate.errors import SessionBusyError, SessionLostError, UsageError, checked_values
 from callgate.machine.facts import Fact
 from callgate.store.anonymous import is_anonymous, is_new
 from callgate.store.idempotency import Claim, MemoryIdempotencyKeys
@@ -30,10 +30,13 @@ class _Kept:
     owner: str | None = None
 
 
+@checked_values
 class MemoryStore:
     """Keeps facts in lists. Leases never run out: an owner in the same process gives its sessions free, or all die."""
 
     def __init__(self, *, sessions_max: int = 1_000) -> None:
+        if isinstance(sessions_max, bool) or not isinstance(sessions_max, int) or sessions_max < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"MemoryStore(sessions_max={sessions_max!r:.200}): expected a whole number of at least 1")
         self._sessions: dict[str, _Kept] = {}
         self._anonymous: OrderedDict[str, _Kept] = OrderedDict()
         """Those without a name, the one first that was written to longest ago."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
-from callgate.errors import ToolNotDeclarableError, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError, checked_values
 from callgate.machine import facts
 from callgate.machine.calls import startable
 from callgate.schema import check_arguments
@@ -38,6 +38,7 @@ __all__ = ["Executor", "Runnable", "Toolset"]
 logger = logging.getLogger("callgate.tools.executor")
 
 
+@checked_values
 class Executor:
     """A set of tools that can be called by name.
 

@@ -380,7 +380,7 @@ class Attempt:
         """The failure that an exception stands for; None if it is not one of the network."""
         if isinstance(error, _FailedError):
             return error.failure
-        if isinstance(error, TimeoutError) or type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
+        if isinstance(error, TimeoutError):
             if self._is_late:
                 return self._late().failure
             waited_s = self._response.idle_s if self._response is not None else None

@@ -36,7 +36,13 @@ def checked_base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         labels = (parts.hostname or "").removesuffix(".").split(".")
-        is_one = _BASE_URL.fullmatch(url) is not None and parts.port != 0 and all(0 < len(label) < 64 for label in labels)
+        is_plain = url.isprintable() and all(char.isascii() for char in parts.netloc if char.isdigit())
+        is_one = (
+            is_plain
+            and _BASE_URL.fullmatch(url) is not None
+            and parts.port != 0
+            and all(0 < len(label) < 64 for label in labels)
+        )
     except ValueError:  # A port that is no number, half of a bracket.
         is_one = False
     if not is_one:

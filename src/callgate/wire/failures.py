@@ -9,7 +9,7 @@ import errno
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 
@@ -124,18 +124,12 @@ def failure_of_exception(error: Exception) -> Failure:
         return Failure(_lost(said), retry=True, is_stale=True)
     if (untrusted := _untrusted(error, is_handshake="ConnectError" in names)) is not None:
         return Failure(ConnectionLostError(f"no trusted connection could be made: {untrusted}"), retry=False)
-    if names & {"TimeoutException", "ConnectTimeoutError"}:
-        lost = RequestTimeoutError(f"no connection could be made in time ({said})", retryable=True)
-        return Failure(lost, retry=True, is_outage=True)
-    if "ProxyError" in names:
-        return _proxy_failure(said)
+    for kinds, make in _BY_NAME:
+        if names & kinds:
+            return make(said)
     if "ConnectError" in names:
         lost = ConnectionLostError(f"no connection to the server: {said}", retryable=True)
         return Failure(lost, retry=True, is_outage=not _is_local(error))
-    if "DecodingError" in names:
-        return Failure(ProtocolError(f"the answer cannot be decoded: {said}"), retry=False)
-    if names & {"LocalProtocolError", "UnsupportedProtocol", "InvalidURL"}:
-        return Failure(ProtocolError(f"the request cannot be sent: {said}"), retry=False)
     if "RemoteProtocolError" in names and "disconnected" not in said:
         return Failure(ProtocolError(f"the server broke the protocol: {said}", retryable=True), retry=True)
     return Failure(_lost(said), retry=True)
@@ -170,6 +164,20 @@ def _is_local(error: BaseException) -> bool:
     return False
 
 
+_BY_NAME: tuple[tuple[frozenset[str], Callable[[str], Failure]], ...] = (
+    (frozenset({"ReadTimeout", "WriteTimeout"}), lambda said: Failure(
+        RequestTimeoutError(f"the HTTP client waited no longer for the server ({said})", retryable=True), retry=True)),
+    (frozenset({"TimeoutException", "ConnectTimeoutError"}), lambda said: Failure(
+        RequestTimeoutError(f"no connection could be made in time ({said})", retryable=True), retry=True, is_outage=True)),
+    (frozenset({"ProxyError"}), _proxy_failure),
+    (frozenset({"DecodingError"}), lambda said: Failure(
+        ProtocolError(f"the answer cannot be decoded: {said}"), retry=False)),
+    (frozenset({"LocalProtocolError", "UnsupportedProtocol", "InvalidURL"}), lambda said: Failure(
+        ProtocolError(f"the request cannot be sent: {said}"), retry=False)),
+)  # fmt: skip
+"""Names of exceptions -> the failure with these words; the first row that fits."""
+
+
 def refusal(error: ModelError) -> Failure:
     """A failure that is the server's last word on this request."""
     return Failure(error, retry=False, is_answer=True)
@@ -178,7 +186,8 @@ def refusal(error: ModelError) -> Failure:
 def wait_of_headers(headers: Mapping[str, str], now: float) -> float | None:
     """The longest wait that the headers ask for, `now` being the time of the wall clock; nonsense counts as nothing."""
     header = headers.get("retry-after", "").strip()
-    waits = [seconds_of(header), _until(header, now)]
+    # Several headers are joined by commas, which dates have as well.
+    waits = [*map(seconds_of, map(str.strip, header.split(","))), _until(header, now)]
     milliseconds = seconds_of(headers.get("retry-after-ms", "").strip())
     waits.append(None if milliseconds is None else milliseconds / 1_000)
     return max((wait for wait in waits if wait is not None), default=None)

@@ -66,6 +66,8 @@ class ResponseReader:
         self._gave_any = False
         self._leaves_heavy = leaves_heavy
         self._left: deque[bytes] = deque()
+        self._has_all = False
+        """True if no more bytes come, but the reader is behind and not closed yet."""
 
     @property
     def is_behind(self) -> bool:
@@ -123,6 +125,10 @@ class ResponseReader:
             LimitExceededError: it is larger than allowed.
         """
         yield from self._heavy_steps()
+        if self._has_all and self._failure is None:
+            self._has_all = False
+            yield self.close()
+            yield from self._heavy_steps()
         if self._closed:
             self._check_end()
         if self._failure is not None:
@@ -156,7 +162,11 @@ class ResponseReader:
                 return [parse(data, depth_max=_DEPTH_MAX)]
             except JsonError:
                 pass  # Something else than one sound object; what exactly, the long way tells.
-        return [*self.feed(data), *self.close()]
+        chunks = self.feed(data)
+        if self._left:
+            self._has_all = True
+            return chunks
+        return [*chunks, *self.close()]
 
     def _read_heavy(self, data: bytes) -> list[JsonObject]:
         """Read the data as a single event: scanning so many brackets for its end would take too long."""

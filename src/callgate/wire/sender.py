@@ -158,7 +158,13 @@ class Sender:
         if self._ssl is None:
             import httpx2
 
-            self._ssl = httpx2.create_ssl_context()
+            try:
+                self._ssl = httpx2.create_ssl_context()
+            except OSError as error:  # ssl.SSLError is one too.
+                given = {name: os.environ[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)}
+                named = [f"{name}={path}" for name, path in given.items() if not os.path.isdir(path)]
+                said = getattr(error, "reason", None) or error.strerror or error
+                raise UsageError(f"{' and '.join(named) or 'the trusted certificates'}: cannot be read: {said}") from None
             self._ssl.set_alpn_protocols(["http/1.1"])
         return self._ssl
 

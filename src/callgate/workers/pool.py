@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callgate.base_errors import expect, expect_list
+from callgate.base_errors import checked_values, expect, expect_list
 from callgate.content.tool_names import is_reserved_server, unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
@@ -39,6 +39,7 @@ CLOSE_S = 5.0
 _POOLS: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
+@checked_values
 class WorkerPool:
     """Python processes that import tool modules and run their tools.
 
