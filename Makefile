@@ -117,8 +117,11 @@ clean: ## remove .venv and everything that was built or cached
 	@rm -rf .venv dist build htmlcov .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
 	@find src tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# Hundreds of tests start a program of ours. Where PYTHONDONTWRITEBYTECODE is set, each would compile all of it again: 0.9 s
+# of processor time instead of 0.5.
 ready:
 	@scripts/setup test "$(TEST_EXTRAS)" dev "$(WEIGHTS)"
+	@$(PY) -m compileall -q src
 
 # What some tests need and no package index has as a Python package.
 fetched: ready

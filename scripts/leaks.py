@@ -303,7 +303,10 @@ Attributes = dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]]
 _CHANGES_ALONE = {
     "__warningregistry__", "__path__", "__builtins__", "__annotations__", "__abstractmethods__", "__dict__", "__weakref__",
 }  # fmt: skip
-STANDARD = sys.stdlib_module_names - {"warnings"}  # pytest has that one in hand.
+STANDARD = sys.stdlib_module_names - {
+    "mimetypes",
+    "warnings",
+}  # The one reads its tables once, the other is in pytest's hands.
 
 
 def _owners() -> Iterator[tuple[str, Any]]:

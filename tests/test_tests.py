@@ -135,6 +135,50 @@ def test_what_waits_by_the_clock_or_judges_by_it_is_found(code: str, kinds: list
     assert [kind for _, kind in clock_uses(code)] == kinds
 
 
+PROCESS_WIDE = {
+    "basicConfig", "chdir", "disable", "nice", "set_event_loop_policy", "set_int_max_str_digits", "setdefaulttimeout",
+    "setitimer", "setlocale", "setrecursionlimit", "setrlimit", "signal", "simplefilter", "umask",
+}  # fmt: skip
+"""Functions that change something for all tests of a process."""
+
+
+def import_effects(source: str) -> list[int]:
+    """The lines that change the process as soon as the file is imported: it is, whichever tests are run."""
+    found: list[int] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            found += [node.lineno for target in node.targets if ast.unparse(target).startswith(("os.environ[", "sys."))]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            changes_list = ast.unparse(node.value.func).startswith(("os.environ.", "sys.path."))
+            found += [node.lineno] * (changes_list or _name(node.value) in PROCESS_WIDE)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("import sys\nsys.setrecursionlimit(20_000)", [2]),
+        ("os.environ['A'] = '1'", [1]),
+        ("os.environ.update(A='1')", [1]),
+        ("sys.path.insert(0, 'x')", [1]),
+        ("sys.stdout = None", [1]),
+        ("def f():\n    os.chdir('/')", []),
+        ("X = os.environ.get('A')\nprint(X)", []),
+    ],
+)
+def test_what_changes_the_process_on_import_is_found(code: str, lines: list[int]) -> None:
+    assert import_effects(code) == lines
+
+
+def test_no_file_of_tests_changes_the_process_when_it_is_imported() -> None:
+    found = [
+        f"{path.relative_to(HERE)}:{line}: do this in a fixture that undoes it"
+        for path in sorted(HERE.rglob("test_*.py"))
+        for line in import_effects(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
 def test_no_test_waits_by_the_clock() -> None:
     found = [
         f"{path.relative_to(HERE)}:{line}: {kind}; wait for an event, or say why with `# clock: ...`"

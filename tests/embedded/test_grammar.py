@@ -6,6 +6,7 @@ import json
 import random
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,14 @@ from callgate.embedded.grammar import GRAMMAR_CHARS_MAX, grammar_of
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
 
-sys.setrecursionlimit(20_000)
+
+@pytest.fixture(autouse=True)
+def deep_recursion() -> Iterator[None]:
+    """The reader of grammars in this file is recursive."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def tool(name: str = "act", /, **properties: Any) -> ToolDefinition:

@@ -270,7 +270,7 @@ def test_workers_and_servers_behind_a_server_are_called_through_it(tmp_path: Pat
 
     names, pid, echoed = run(story())
     assert names == ["process", "echo"]
-    assert not is_alive(pid["result"])
+    until(lambda: not is_alive(pid["result"]))
     assert "hi" in json.dumps(echoed)
 
 

@@ -30,7 +30,7 @@ from callgate.run.run_request import new_request
 from callgate.server.idempotency import ClaimedKey, RequestKeys
 from callgate.server.runs import Run
 from callgate.sessions import exchanges_of
-from callgate.store import Claim, MemoryStore, Store, open_store
+from callgate.store import Claim, MemoryStore, Store
 from callgate.testing import call
 
 from .conftest import Site, Slow
@@ -61,14 +61,14 @@ class Till:
 
         self.pay = pay
 
-    def gate(self, store: Store, *, policy: Policy | None = None) -> Gate:
+    def gate(self, store: Store | str, *, policy: Policy | None = None) -> Gate:
         return Gate(ScriptedModel([payer], repeat_last=True), [self.pay], store=store, limits=SHORT, policy=policy)
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Callable[[], Store]:
-    """The store as each of several services opens it."""
-    return lambda: open_store(str(tmp_path / "sessions.db"))
+def stores(tmp_path: Path) -> Callable[[], str]:
+    """The place of the store that each of several services opens, and closes at its end."""
+    return lambda: str(tmp_path / "sessions.db")
 
 
 def do(work: Any) -> Any:

@@ -39,6 +39,7 @@ def test_a_service_that_starts_knows_the_calls_that_wait_before_it_is_asked(tmp_
             assert seen == [0.0]
             assert [info.id for info in await second.waiting_sessions.look()] == ["s"]
             assert seen[1] > 0.0  # Only what is new.
+        await store.aclose()
 
     asyncio.run(story())
 
