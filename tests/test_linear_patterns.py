@@ -211,6 +211,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
         "TypedDictConversion._dataclass TypedDictConversion._of TypedDictConversion._typed_dict", _TYPES
     ),
     "definitions/root_unions.py": ("_Merger.object", "`_DEPTH_MAX`"),
+    "config/encoded_secrets.py": ("SecretNeedles._is_nested", "`NESTED_MAX`"),
     "config/edit.py": ("_literal _pruned", "`tomllib` gives up sooner, and keys have at most 100 parts"),
     "config/loader.py": ("_flat", "the depth of the table of settings"),
     "cli/markdown.py": ("_emphasis _link _span spans", "`HOLD_CHARS_MAX`"),

@@ -692,6 +692,50 @@ def test_an_empty_message_is_told() -> None:
         assert _told(system, "openai", target) == [("/0", "content")]
 
 
+@pytest.mark.parametrize(
+    ("source", "kind", "given"),
+    [
+        ("openai", "result", {"role": "tool", "tool_call_id": "a", "content": '{"a": 1, "a": 2}'}),
+        ("openai", "result", {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": t} for t in "ab"]}),
+        (
+            "openai",
+            "call",
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{ "n": 1.0 }'}, "index": 0},
+        ),
+        ("anthropic", "result", {"type": "tool_result", "tool_use_id": "a", "cache_control": {"type": "ephemeral"}}),
+        ("bedrock", "result", {"toolResult": {"toolUseId": "a", "content": [{"json": {"a": 1}}]}}),
+        ("mcp", "result", {"content": [{"type": "text", "text": "a"}], "structuredContent": {"a": 1}, "_meta": {"x": 1}}),
+        ("interactions", "result", {"type": "function_result", "call_id": "a", "result": [{"type": "text", "text": "x"}]}),
+        ("gemini", "result", {"functionResponse": {"name": "f", "response": {"error": None}, "scheduling": "SILENT"}}),
+    ],
+)
+def test_a_conversion_to_the_same_format_changes_nothing(source: str, kind: Any, given: Any) -> None:
+    converted = convert(given, source=source, target=source, kind=kind)
+    assert (converted.value, converted.losses) == (given, [])
+
+
+def test_a_history_of_the_same_format_keeps_its_order_and_its_messages() -> None:
+    mixed = [
+        {"role": "user", "content": [{"type": "text", "text": ""}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in "ab"]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": "1"},
+                {"type": "text", "text": "between"},
+                {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "2"}]},
+            ],
+        },
+    ]
+    assert convert(mixed, source="anthropic", target="anthropic", kind="history").value == mixed
+    steps = [
+        {"type": "user_input", "content": []},
+        {"type": "function_call", "id": "a", "name": "f", "arguments": {}},
+        {"type": "function_result", "call_id": "a", "result": "1"},
+    ]
+    assert convert(steps, source="interactions", target="interactions", kind="history").value == steps
+
+
 def test_arguments_that_say_more_than_their_value_are_told() -> None:
     text = '{"a":1,"a":2,"n":12345678901234567.89}'
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}

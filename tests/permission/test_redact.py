@@ -274,6 +274,10 @@ def test_the_folder_that_a_program_is_in_is_no_secret(monkeypatch: pytest.Monkey
     assert "not/a/path" not in Redactor().text("see /not/a/path/that/is/there")
 
 
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
 ENCODINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "base64": lambda s: base64.b64encode(s.encode()).decode(),
@@ -300,6 +304,26 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "capitals": str.upper,
     "reversed": lambda s: s[::-1],
     "rot13": lambda s: codecs.encode(s, "rot13"),
+    "base64 of base64": lambda s: base64.b64encode(base64.b64encode(s.encode())).decode(),
+    "base64 of base64 of base64, inside": lambda s: _base64(f"ab{_base64(f'c{_base64(s)}')}d"),
+    "hexadecimal of base64": lambda s: base64.b64encode(s.encode()).hex(),
+    "base64 of hexadecimal": lambda s: base64.b64encode(s.encode().hex().encode()).decode(),
+    "base64 of JSON": lambda s: base64.b64encode(json.dumps({"key": s}).encode()).decode(),
+    "base64 of percent": lambda s: base64.b64encode(quote(s, safe="").encode()).decode(),
+    "base64 of UTF-16": lambda s: base64.b64encode(s.encode("utf-16-le")).decode(),
+    "hexadecimal of UTF-16": lambda s: s.encode("utf-16").hex(),
+    "hexadecimal with colons": lambda s: s.encode().hex(":"),
+    "hexadecimal of C": lambda s: ", ".join(f"0x{byte:02x}" for byte in s.encode()),
+    "UTF-16": lambda s: s.encode("utf-16-le").decode("latin-1"),
+    "numbers": lambda s: str(list(s.encode())),
+    "bits": lambda s: " ".join(f"{byte:08b}" for byte in s.encode()),
+    "octal escapes": lambda s: "".join(f"\\{byte:03o}" for byte in s.encode()),
+    "quoted-printable": lambda s: "".join(f"={byte:02X}" for byte in s.encode()),
+    "base85": lambda s: base64.b85encode(s.encode()).decode(),
+    "base64 reversed": lambda s: base64.b64encode(s.encode()).decode()[::-1],
+    "reversed in base64": lambda s: base64.b64encode(s[::-1].encode()).decode(),
+    "form of a page": lambda s: quote(s, safe="").replace("%20", "+"),
+    "colours inside": lambda s: f"{s[:5]}\x1b[01;31m{s[5:]}",
     "a mixture": lambda s: "".join(f"%{ord(c):02x}" if n % 2 else f"&#x{ord(c):x};" for n, c in enumerate(s)),
 }
 
@@ -317,6 +341,40 @@ def test_secrets_in_twenty_encodings_are_found_in_none(count: int):
             left |= {(name, secret) for name, text in encoded.items() if text in redactor.text(f"before {text} after")}
     assert len(ENCODINGS) >= 20
     assert left == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'key = "made-up" + "-secret-4711"', "made-up' . '-secret-4711", "`made-up`-secret-4711", "**made**-up-secret-4711",
+        "-made-up\n-secret-4711", "m-a-d-e-u-p-s-e-c-r-e-t-4711", "made up secret 4711", "ｍａｄｅ-up-secret-4711",
+    ],
+)  # fmt: skip
+def test_a_secret_is_known_with_other_signs_between_its_letters(text: str):
+    assert "[redacted: known secret]" in Redactor(["made-up-secret-4711"]).text(text)
+
+
+def test_words_that_are_only_like_a_secret_stay():
+    redactor = Redactor(["made-up-secret-4711", "pass-1-2"])
+    for text in ("a made-up secret", "pass 1, 2", "made up secrets 471", _base64("made-up-secret-9999")):
+        assert redactor.text(text) == text
+
+
+def test_of_a_run_in_several_encodings_the_rest_of_the_text_stays():
+    redactor = Redactor(["made-up-secret-4711"])
+    nested = _base64(_base64("made-up-secret-4711"))
+    assert redactor.text(f"see {nested} and 12, 13") == "see [redacted: known secret] and 12, 13"
+    broken = "\n".join(textwrap.wrap(nested, 8))
+    assert "made" not in redactor.text(broken)
+    assert redactor.text(broken) == "[redacted: a text with a known secret]"
+
+
+def test_many_secrets_are_looked_for_at_once():
+    secrets = [f"made-up-{number:04d}-{number * 7919:08d}" for number in range(60)]
+    redactor = Redactor(secrets)
+    assert redactor.text(f"a {_base64(secrets[59])} b {secrets[0]} c") == (
+        "a [redacted: known secret] b [redacted: known secret] c"
+    )
 
 
 def test_a_secret_that_the_program_learns_later_is_known_from_then_on(tmp_path: Path):
@@ -358,6 +416,16 @@ def test_the_key_of_a_model_is_not_in_the_audit_log_although_only_the_model_was_
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("The password is s3cr3t-of-mine, I think", "The password is [redacted] I think"),
+        ("Passwort lautet: `s3cr3t-of-mine`", "Passwort lautet: `[redacted]`"),
+        ("Password:\ns3cr3t-of-mine\nnext", "Password:\n[redacted]\nnext"),
+        ("User\nbob\nAPI key\n  s3cr3t-of-mine", "User\nbob\nAPI key\n  [redacted]"),
+        ("curl -u bob:s3cr3t-of-mine https://x", "curl -u bob:[redacted] https://x"),
+        ('curl --user="bob:s3cr3t-of-mine"', 'curl --user="bob:[redacted]"'),
+        ("mysql -u root -ps3cr3t-of-mine db", "mysql -u root -p[redacted] db"),
+        ("sshpass -p 's3cr3t-of-mine' ssh h", "sshpass -p '[redacted]' ssh h"),
+        ("bob:s3cr3t-of-mine@tcp(h:1)/d", "[redacted: password in a connection string]@tcp(h:1)/d"),
+        ("bob:s3cr3t-of-mine@db.example.com:5432/d", "[redacted: password in a connection string]@db.example.com:5432/d"),
         ('"access_tokens": ["s3cr3t-of-mine"]', '"access_tokens":[redacted]"]'),
         ("<password>s3cr3t-of-mine</password>", "<password>[redacted]"),
         ("mysql --password s3cr3t-of-mine -v", "mysql --password [redacted] -v"),
@@ -370,3 +438,29 @@ def test_the_key_of_a_model_is_not_in_the_audit_log_although_only_the_model_was_
 )
 def test_a_secret_in_a_list_a_tag_or_after_a_flag_is_hidden(text: str, expected: str):
     assert Redactor().text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The password is needed here.", "The password is 5 characters long", "Passwords:\n- use 12 characters",
+        "The secret is out", "token\nlist of 3 items", "docker run -u 1000:1000 x", "mailto:bob2@example.com:25/",
+        "mysql -port 3306",
+        "git@github.com:org/repo1.git", "The token is https://example.com/a1", "mkdir -p /tmp/x1 && mysql --version",
+        "curl -u https://example.com",
+    ],
+)  # fmt: skip
+def test_sentences_and_commands_without_a_secret_stay(text: str):
+    assert CLEAN.text(text) == text
+
+
+def test_the_password_of_a_client_is_hidden_in_a_list_of_words():
+    assert CLEAN.value(["sudo", "/usr/bin/curl", "-u", "bob:mine", "-v"]) == [
+        "sudo",
+        "/usr/bin/curl",
+        "-u",
+        "[redacted]",
+        "-v",
+    ]
+    assert CLEAN.value(["redis-cli", "-a", "mine", 5]) == ["redis-cli", "-a", "[redacted]", 5]
+    assert CLEAN.value(["docker", "-u", "1000:1000"]) == ["docker", "-u", "1000:1000"]

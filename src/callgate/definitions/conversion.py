@@ -55,9 +55,49 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
         able = ", ".join(repr(name) for name, fmt in FORMATS.items() if fmt.writer(found.kind))
         raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
     converted = _KINDS[found.kind](found, to)
-    if found.format == to.name and found.kind != "tool" and _is_part(converted.value, given):
+    is_renamed = any(name != own for name, own in converted.names.items())
+    if found.format == to.name and found.kind != "tool" and not is_renamed and _is_alike(converted.value, given):
         return Converted(value=given, names=converted.names)  # Same format: keep what the common model cannot represent.
     return converted
+
+
+_GRAMMAR = frozenset({"role", "type"})
+_ADDED = frozenset({"status", "args", "signature", "name", "mimeType"})
+"""Fields that a writer fills in where the source has none."""
+
+
+def _is_alike(written: Any, given: Any) -> bool:
+    """True if a value is spelled as its format is written: with the same fields, and more, whatever they hold."""
+    stack = [(written, given)]
+    while stack:
+        one, other = stack.pop()
+        if isinstance(one, dict):
+            table = cast("JsonObject", one)
+            source = as_mapping(other)
+            if not isinstance(other, dict) or not table.keys() - _ADDED <= source.keys():
+                return False
+            if any(table[key] != source[key] for key in _GRAMMAR & table.keys()):
+                return False
+            stack += [(value, source[key]) for key, value in table.items() if key in source]
+        elif isinstance(one, list):
+            if not isinstance(other, list):
+                return False
+            items, others = cast("list[Any]", one), cast("list[Any]", other)
+            if _types(items) == _types(others):
+                stack += zip(items, others, strict=True)
+            elif not _fields(items) - _ADDED <= _fields(others) or not {*_types(items)} <= {*_types(others), "thought"}:
+                return False  # Items that were joined, split or put in another order.
+    return True
+
+
+def _types(items: Sequence[Any]) -> list[str]:
+    """The words by which the format tells the items of a list apart."""
+    return [str(as_mapping(item).get("type", as_mapping(item).get("role"))) for item in items]
+
+
+def _fields(items: Sequence[Any]) -> set[str]:
+    """The fields of the objects in a list."""
+    return {key for item in items for key in as_mapping(item)}
 
 
 def _is_part(part: Any, whole: Any) -> bool:

@@ -44,6 +44,9 @@ _URL64 = r"[A-Za-z0-9_-]"
 _SECRET_WORDS = (
     "pass", "pwd", "secret", "token", "key", "auth", "credential", "cookie", "signature", "session", "_pat",
 )  # fmt: skip
+_SPOKEN = r"(?:pass(?:word|phrase|code|wort)|passwd|pwd|secret|token|(?:api|access|secret)[ _-]?key)"
+# Words have no digits among their letters.
+_LIKELY = r"(?=[^\s@]{0,60}[0-9])(?=[^\s@]{0,60}[A-Za-z])"
 SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "private key": (
         ("-----BEGIN",),
@@ -114,7 +117,22 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "age key": (("AGE-SECRET-KEY-1",), r"\bAGE-SECRET-KEY-1[A-Z0-9]{40,70}"),
     "json web token": (("eyJ",), rf"(?<![A-Za-z0-9_.-])eyJ{_URL64}{{6,8192}}\.{_URL64}{{4,8192}}(?:\.{_URL64}{{0,8192}})?"),
     "password in a url": (("://",), r"(?<=://)[^\s/:@]{0,256}:[^\s/@]{1,256}(?=@)"),
-    # These three are looked for in any case, by words in small letters.
+    "password in a connection string": (
+        ("@",),
+        r"(?<![\w/:@.+-])(?!(?:mailto|sips?|xmpp|acct|ssh|git):)[\w.-]{1,64}:(?:[^\s@/:]{1,256}(?=@(?:tcp|unix)\()|"
+        rf"{_LIKELY}[^\s@/:]{{6,128}}(?=@[A-Za-z0-9.-]{{1,253}}(?::[0-9]|/)))",
+    ),
+    "password of curl": (
+        ("curl",),
+        r"(?<![\w-])(?P<kept>(?:-u|-U|--user|--proxy-user)[ \t=]{0,4}\\{0,15}[\"']?[^\s:\"'\\]{1,128}:)"
+        r"(?!//)[^\s\"'\\]{1,256}",
+    ),
+    "password of mysql": (("mysql", "mariadb"), r"(?<!\S)(?P<kept>-p)(?!ort\b)[^\s\"'\\-][^\s\"'\\]{3,255}"),
+    "password of a client": (
+        ("sshpass", "redis-cli", "mongosh", "mongodump", "ldapsearch"),
+        r"(?<!\S)(?P<kept>-[apw][ \t]{1,4}\\{0,15}[\"']?)(?!-)[^\s\"'\\]{6,256}",
+    ),
+    # These are looked for in any case, by words in small letters.
     "bearer token": (
         ("bearer", "basic", "token", "apikey", "digest"),
         r"(?i:\b(?:bearer|basic|token|apikey|digest))[ \t]+[A-Za-z0-9+/=_.~-]{12,4096}",
@@ -123,6 +141,16 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
         _SECRET_WORDS,
         r"(?i:(?<![\w-])--[a-z0-9-]{0,20}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api-?key|access-?key|"
         r"private-?key|auth|credentials?))[ \t]{1,4}(?!-)\\{0,15}[\"']?[^\s\"'\\]{3,4096}",
+    ),
+    "secret in a sentence": (
+        _SECRET_WORDS,
+        rf"(?P<kept>(?i:\b{_SPOKEN}[ \t]{{1,4}}(?:is|was|ist|lautet):?[ \t]{{1,4}})[\"'`“]?)"
+        rf"(?!https?:){_LIKELY}[^\s\"'`”]{{6,256}}",
+    ),
+    "secret on the next line": (
+        _SECRET_WORDS,
+        rf"(?P<kept>(?i:\b{_SPOKEN}[ \t]{{0,4}}[:=]?[ \t]{{0,4}}[|>]?[ \t]{{0,4}}\r?\n[ \t]{{0,16}}))"
+        rf"(?!https?:){_LIKELY}[^\s\"'`]{{6,256}}(?=[ \t]{{0,16}}(?:\r?\n|\Z))",
     ),
     "named secret": (
         _SECRET_WORDS,
@@ -136,11 +164,16 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Name of a secret -> markers that every text with one holds, and its regular expression."""
 
-_IN_ANY_CASE = ("bearer token", "secret flag", "named secret")
+_IN_ANY_CASE = ("bearer token", "secret flag", "secret in a sentence", "secret on the next line", "named secret")
 _COMPILED = {name: re.compile(shape) for name, (_, shape) in SHAPES.items()}
 # Nearly every text holds no secret, and looking for a few fixed characters first is what makes it cheap to see that.
 _MARKERS = [(marker, name) for name, (markers, _) in SHAPES.items() if name not in _IN_ANY_CASE for marker in markers]
 _WORDS = re.compile("|".join(sorted({word for name in _IN_ANY_CASE for word in SHAPES[name][0]})))
+_CLIENT_FLAGS = {
+    "curl": ("-u", "-U", "--user", "--proxy-user"), "sshpass": ("-p",), "redis-cli": ("-a",), "mongosh": ("-p",),
+    "mongodump": ("-p",), "ldapsearch": ("-w",),
+}  # fmt: skip
+_CLIENTS = re.compile("curl|mysql|mariadb|sshpass|redis-cli|mongosh|mongodump|ldapsearch")
 RUN_CHARS_MIN = 14
 """No secret that stands by itself has fewer characters in a row without a space."""
 
@@ -172,7 +205,7 @@ class Redactor:
         has_word = _WORDS.search(text.lower()) is not None
         has_run = len(text) >= RUN_CHARS_MIN and max(map(len, text.split()), default=0) >= RUN_CHARS_MIN
         text = self._needles.redact(text, encoded=len(text) >= CHARS_MIN)
-        if has_word or has_run or "://" in text:
+        if has_word or has_run or "://" in text or _CLIENTS.search(text):
             for name in dict.fromkeys([name for marker, name in _MARKERS if marker in text]):
                 text = _COMPILED[name].sub(_REPLACED[name], text)
         if has_word:
@@ -205,7 +238,8 @@ class Redactor:
             if not items:
                 return []
             # `--password s3cret` and ["Authorization", "..."]: the word before says what it is.
-            hidden = [False, *(isinstance(item, str) and _is_secret_flag(item) for item in items[:-1])]
+            flags = _client_flags(items)
+            hidden = [False, *(isinstance(item, str) and (item in flags or _is_secret_flag(item)) for item in items[:-1])]
             return [
                 _HIDDEN if hide and _is_given(item) else self.value(item, depth=depth + 1)
                 for item, hide in zip(items, hidden[: len(items)], strict=True)
@@ -284,6 +318,12 @@ def _is_secret_flag(text: str) -> bool:
     return _FLAG.fullmatch(text) is not None and is_secret_name(text.strip("-:"))
 
 
+def _client_flags(items: Sequence[Any]) -> tuple[str, ...]:
+    """The flags of a command that come before a password."""
+    programs = (item.rpartition("/")[2] for item in items[:3] if isinstance(item, str))
+    return next((_CLIENT_FLAGS[program] for program in programs if program in _CLIENT_FLAGS), ())
+
+
 def _unnamed(found: re.Match[str]) -> str:
     """Keep the name of a secret and drop its value."""
     separator = re.search(r"=>|[:=>]", found[0])
@@ -295,8 +335,12 @@ def _unflagged(found: re.Match[str]) -> str:
     return f"{found[0].split()[0]} {_HIDDEN}"
 
 
-_REPLACED: dict[str, Any] = {name: f"[redacted: {name}]" for name in SHAPES} | {
-    "named secret": _unnamed,
-    "key in a url": _unnamed,
-    "secret flag": _unflagged,
-}
+_REPLACED: dict[str, Any] = (
+    {name: f"[redacted: {name}]" for name in SHAPES}
+    | {
+        "named secret": _unnamed,
+        "key in a url": _unnamed,
+        "secret flag": _unflagged,
+    }
+    | {name: rf"\g<kept>{_HIDDEN}" for name, (_, shape) in SHAPES.items() if "(?P<kept>" in shape}
+)
