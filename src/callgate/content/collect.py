@@ -16,10 +16,10 @@ from callgate.content.normalize import UNREADABLE, single_parts, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
     INTERACTION,
+    CandidateChoice,
     block_of,
     block_ratings_of,
     call_of,
-    candidate_of,
     finish_of,
     has_data,
     has_feedback,
@@ -136,6 +136,7 @@ class Collector:
         """True if the model has written a function response, which only we may do."""
         self._metadata: MetadataCollector | None = None
         self._chunks = 0
+        self._choice = CandidateChoice()
 
     @property
     def text(self) -> str:
@@ -166,13 +167,19 @@ class Collector:
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Add one response chunk and return its events.
 
+        Only one candidate counts (see `CandidateChoice`); the first time that another is left out, a notice says so.
+
         Raises:
             ProtocolError: the chunk is not an object, or the answer has too many calls.
         """
         if not isinstance(chunk, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
-        candidate = candidate_of(chunk)
+        candidate = self._choice.of(chunk)
+        events = self._feed(chunk, candidate)
+        return [*notices, *events] if (notices := self._choice.notices()) else events
+
+    def _feed(self, chunk: Mapping[str, Any], candidate: JsonObject) -> list[Event]:
         if len(chunk) > 1 or not candidate:
             # Most chunks of a stream have one candidate and nothing else; this is for the others.
             self._usage = usage_of(chunk) or self._usage
@@ -372,7 +379,7 @@ def function_calls(answer: Any) -> list[FunctionCall]:
         ProtocolError: there are too many calls.
     """
     plain = _plain_object(answer)
-    candidate = {} if "parts" in plain else candidate_of(plain)
+    candidate = {} if "parts" in plain else CandidateChoice().of(plain)
     content = spelled_content(plain if "parts" in plain else candidate.get("content"))
     if content is None:  # A lone part, then; or an empty response.
         content = spelled_content({"parts": [plain]})

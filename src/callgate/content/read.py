@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.events import Notice
 from callgate.types import Content, JsonObject, Part, Usage
 
 __all__ = [
     "INTERACTION",
+    "OTHER_CANDIDATES",
     "SKIP_SIGNATURE",
+    "CandidateChoice",
     "block_of",
     "block_ratings_of",
     "call_of",
@@ -24,6 +27,7 @@ __all__ = [
     "finish_of",
     "has_data",
     "has_feedback",
+    "index_of",
     "interaction_of",
     "is_call",
     "is_piece",
@@ -198,11 +202,75 @@ def media_of(part: Mapping[str, Any]) -> JsonObject | None:
     return {ours: fields[theirs] for ours, theirs in words.items() if isinstance(fields.get(theirs), str)}
 
 
+OTHER_CANDIDATES = Notice(
+    "candidates_left_out",
+    "The model gave more than one candidate: the first counts, and nothing of the others is run or shown.",
+    "warning",
+)
+
+
+class CandidateChoice:
+    """Picks the same candidate out of every chunk of one answer: the first one, which has index 0 or none.
+
+    The others are alternatives: no call of theirs may run, and no text or finish reason of theirs is part of the answer. If
+    the first chunk with a candidate has none of index 0, the lowest index in it counts.
+    """
+
+    __slots__ = ("_has_others", "_index", "_is_told")
+
+    def __init__(self) -> None:
+        self._index: int | None = None
+        self._has_others = False
+        self._is_told = False
+
+    def of(self, response: Mapping[str, Any]) -> JsonObject:
+        """The candidate in a response or chunk; an empty object if there is none."""
+        listed: Any = response.get("candidates")
+        given = cast("list[Any]", listed) if isinstance(listed, list) else []
+        first = cast("JsonObject", given[0]) if len(given) == 1 and isinstance(given[0], dict) else None
+        if first is not None and not self._index and not first.get("index"):
+            self._index = 0  # As it mostly is.
+            return first
+        candidates = [cast("JsonObject", one) for one in given if isinstance(one, dict)]
+        if self._index is None and candidates:
+            self._index = min(map(index_of, candidates))
+        chosen = next((one for one in candidates if index_of(one) == self._index), None)
+        self._has_others = self._has_others or len(candidates) > (chosen is not None)
+        return {} if chosen is None else chosen
+
+    def alone_in(self, response: JsonObject) -> JsonObject:
+        """The response or chunk without other candidates."""
+        candidate, given = self.of(response), response.get("candidates")
+        if not isinstance(given, list) or (len(cast("list[Any]", given)) == 1 and candidate):
+            return response
+        rest = {key: value for key, value in response.items() if key != "candidates"}
+        return {"candidates": [candidate], **rest} if candidate else rest
+
+    def notices(self) -> list[Notice]:
+        """A notice once, if another candidate was left out."""
+        if not self._has_others or self._is_told:
+            return []
+        self._is_told = True
+        return [OTHER_CANDIDATES]
+
+
+def index_of(candidate: Mapping[str, Any]) -> int:
+    """The index of a candidate; JSON of protobuf leaves a zero out, and may write numbers as text."""
+    index = candidate.get("index")
+    if type(index) is int:
+        return max(index, 0)
+    if isinstance(index, float) and index.is_integer():
+        return max(int(index), 0)
+    is_written = isinstance(index, str) and len(index) < 10 and index.isascii() and index.isdigit()
+    return int(cast("str", index)) if is_written else 0
+
+
 def candidate_of(response: Mapping[str, Any]) -> JsonObject:
-    """The first candidate of a response or chunk; an empty object when there is none."""
-    candidates: list[JsonObject | None] | None = response.get("candidates")
-    first = candidates[0] if isinstance(candidates, list) and candidates else None
-    return first if isinstance(first, dict) else {}
+    """The first candidate of a response or chunk, by index; an empty object when there is none.
+
+    Chunks of one answer may have different candidates: `CandidateChoice` keeps to one of them.
+    """
+    return CandidateChoice().of(response)
 
 
 def content_of(response: Mapping[str, Any]) -> Content:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from callgate.content.build import call_part, text_part
 from callgate.content.normalize import UNNAMED
-from callgate.content.read import SKIP_SIGNATURE, response_of, role_of
+from callgate.content.read import SKIP_SIGNATURE, index_of, response_of, role_of
 from callgate.content.response import to_function_response
 from callgate.declaration import BUILT_IN, declare, declared_names
 from callgate.definitions import transfer
@@ -314,9 +314,11 @@ def history_from(node: Node) -> list[Message]:
         node.lose_unread("only the contents are converted")
         return messages + _messages_from(contents.items)
     if (candidates := node.find("candidates")) is not None:
-        for place, candidate in enumerate(candidates.items[1:], 1):
-            candidate.lose(str(place), "only the first candidate is converted")
-        first = candidates.items[0] if candidates.items else Node({})
+        given = candidates.items
+        first = min(given, key=lambda item: index_of(as_mapping(item.value)), default=Node({}))
+        for place, candidate in enumerate(given):
+            if candidate is not first:
+                candidate.lose(str(place), "only the first candidate is converted")
         content = first.find("content")
         first.lose_unread("only the content of an answer is converted")
         node.lose_unread("only the content of an answer is converted")

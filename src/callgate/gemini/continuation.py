@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callgate.content.read import candidate_of
+from callgate.content.read import CandidateChoice
 from callgate.types import JsonObject
 
 __all__ = ["Continuation"]
@@ -26,6 +26,7 @@ class Continuation:
         self.token: str | None = None
         self._before: dict[str, int] = {}
         """The usage of earlier requests."""
+        self._choice = CandidateChoice()
         self._now: JsonObject = {}
         """The usage of this request so far, as the server reports it."""
 
@@ -44,7 +45,7 @@ class Continuation:
             self._now.update(usage)
             if self._before:
                 chunk = self._summed(chunk, usage)
-        candidate = candidate_of(chunk)
+        candidate = self._choice.of(chunk)
         if candidate.get("finishReason") != "CONTINUATION":
             return chunk
         token: Any = candidate.get("continuationToken")

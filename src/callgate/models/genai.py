@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.content.read import block_of, candidate_of, finish_of
+from callgate.content.read import CandidateChoice, block_of, finish_of
 from callgate.errors import (
     ConnectionLostError,
     LimitExceededError,
@@ -85,11 +85,11 @@ class GenaiModel:
             body = self._bodies.body(request, continuation=continuation.token)
             sent = Sent(model=self._name, tools=tools, size_bytes=len(body))
             continuation.begin()
-            ended = False
+            ended, choice = False, CandidateChoice()
             asked = self._chunks(strict_json.parse(body), sent, stream=request.stream, deadline=deadline)
             async with contextlib.aclosing(asked) as chunks:
                 async for chunk in chunks:
-                    ended = ended or finish_of(candidate_of(chunk))[0] is not None
+                    ended = ended or finish_of(choice.of(chunk))[0] is not None
                     ended = ended or block_of(chunk) is not None
                     yield continuation.take(chunk)
             if not ended:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from callgate.content.build import call_part, text_part, with_args, with_parts, with_text
 from callgate.content.normalize import UNREADABLE
-from callgate.content.read import candidate_of, finish_of, is_plain_text, is_thought, parts_of, role_of
+from callgate.content.read import CandidateChoice, candidate_of, finish_of, is_plain_text, is_thought, parts_of, role_of
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
 from callgate.history.conversation import Conversation
@@ -226,6 +226,7 @@ class _Answer:
         self._notices: list[Notice] = []
         self._pending: list[str] = []
         """Text since the last call: it is shown if another call follows, and is no answer if none does."""
+        self._choice = CandidateChoice()
         self._calls = 0
         self._midline: list[CallError] = []
         self._is_cut = False
@@ -239,6 +240,8 @@ class _Answer:
 
     def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
         """Take a chunk in; gives out what is certain by now."""
+        chunk = self._choice.alone_in(chunk)
+        self._notices += self._choice.notices()
         for part in parts_of(candidate_of(chunk).get("content") or {}):
             text: Any = part.get("text")
             if is_thought(part) or not isinstance(text, str):

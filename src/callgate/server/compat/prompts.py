@@ -402,13 +402,15 @@ def _request(wanted: CompatRequest, gate: Gate, settings: JsonObject) -> tuple[M
     conversation = Conversation(contents)
     if conversation.last is None or conversation.last["role"] == "model":
         raise _unanswerable(wanted.contents)
+    # How many candidates there are is the client's to say: only it knows what to do with them.
+    own = {name: value for name, value in gate.settings.items() if name != "candidate_count"}
     request = ModelRequest(
         conversation=conversation,
         definitions=wanted.definitions,
         declaration=declaration,
         tool_choice=wanted.tool_choice,
         system="\n\n".join(filter(None, [gate.system, wanted.system])) or None,
-        settings={**gate.settings, **settings},
+        settings={**own, **settings},
         stream=wanted.stream,
     )
     return request, declaration
