@@ -26,7 +26,7 @@ from callgate.content.response import to_function_response
 from callgate.content.salvage import salvaged_calls
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.errors import BlockedError, ProtocolError
-from callgate.events import CallProposed, MediaReceived, ServerStepReported, TextDelta, ThoughtDelta
+from callgate.events import CallProposed, MediaReceived, Notice, ServerStepReported, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.types import FunctionCall, ToolResult, Usage
@@ -434,7 +434,7 @@ def test_any_json_is_a_typed_error_or_an_answer_that_the_history_takes(chunks: l
     fields = [answer.content, answer.finish_reason, answer.finish_message, answer.model, [vars_of(c) for c in answer.calls]]
     written = strict_json.dump(fields)
     assert strict_json.parse(written, depth_max=2 * strict_json.DEPTH_MAX - 10) == fields
-    strict_json.dump([event.text for event in events if not isinstance(event, CallProposed)])
+    strict_json.dump([event.text for event in events if not isinstance(event, (CallProposed, Notice))])
     assert [c.name for c in answer.calls] == [c.name for c in function_calls(answer.content)]
     talk = Conversation()
     talk.add_user("x")
