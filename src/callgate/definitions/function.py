@@ -306,6 +306,15 @@ class FunctionTool:
         heads = [parameter.default if value is ABSENT else value for parameter, value in positional]
         return (*heads, *extra), keyword
 
+    def running_values(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The Python values that the function gets for the arguments, by the arguments' names.
+
+        Raises:
+            ArgumentsInvalidError: the declared types refuse a value.
+        """
+        values, keys = self._python_values(args), {} if self._types is None else self._types.keys
+        return {keys.get(name, name): value for name, value in values.items()}
+
     def _python_values(self, args: Mapping[str, Any]) -> dict[str, Any]:
         if self._plain is not None:
             values = self._plain.values(args)

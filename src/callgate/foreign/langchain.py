@@ -75,6 +75,14 @@ class LangChainTool:
                     f"here: give it a default, or its value in from_langchain(tool, injected={{{name!r}: ...}})"
                 )
 
+    def running_values(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The Python values that the tool gets."""
+        if self._model is None or self._injected:
+            return args
+        values = self._model.model_validate(dict(args)).__dict__
+        names = {name: field.alias or name for name, field in self._model.model_fields.items()}
+        return {names.get(name, name): value for name, value in values.items() if names.get(name, name) in args}
+
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return the errors of the tool's own validators, beyond its schema."""
         if given := sorted(self._injected.intersection(args)):

@@ -142,6 +142,10 @@ class _OneTool:
         self._home = home
         self._tool = tool
 
+    def running_values(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The Python values that the tool gets."""
+        return self._tool.args_validator.validate_json(strict_json.dump(dict(args)))
+
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return the errors of the tool's own validator, beyond its schema."""
         try:

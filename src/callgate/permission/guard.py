@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from callgate.content.sanitize import sanitize_args
@@ -46,6 +47,10 @@ class Tools(Protocol):
 
     def definition(self, name: str) -> ToolDefinition:
         """The definition of one tool."""
+        ...
+
+    def running_values(self, name: str, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The values that a tool gets for arguments, as plain data; empty if that is not known."""
         ...
 
 
@@ -104,7 +109,11 @@ class Guard:
         if digest is None:
             return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
         definition = self.tools.definition(call.name)
-        decision = self._now_enforced().about(definition).decide(definition, call, always=always, digest=digest)
+        decision = (
+            self._now_enforced()
+            .about(definition)
+            .decide(definition, call, always=always, digest=digest, running=partial(self.tools.running_values, call.name))
+        )
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision
@@ -115,7 +124,8 @@ class Guard:
 
     def confirmation(self, call: FunctionCall) -> str:
         """The text that an approver repeats to confirm the call; empty if no rule wants one."""
-        return self.enforced.confirmation(self.tools.definition(call.name), call.args)
+        running = partial(self.tools.running_values, call.name)
+        return self.enforced.confirmation(self.tools.definition(call.name), call.args, running)
 
     def require_confirmation(self, call: FunctionCall, answer: Approval) -> None:
         """Refuse a yes to a call that a rule wants confirmed, unless the answer repeats the text.
@@ -166,7 +176,8 @@ class Guard:
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
-        asked = self.enforced.decide(definition, call, digest=digest)
+        running = partial(self.tools.running_values, call.name)
+        asked = self.enforced.decide(definition, call, digest=digest, running=running)
         if "sensitive" in asked.rule.split():
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
         if self.confirmation(call):

@@ -11,13 +11,14 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from callgate.content.lookalikes import latin
 from callgate.errors import UsageError
 from callgate.strict_json import without_surrogates
 
-__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "path_parts", "plain_path"]
+__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "number_in", "path_parts", "plain_path"]
 
 PATTERN_CHARS_MAX = 1_000
 PATH_CHARS_MAX = 4_096
@@ -33,6 +34,10 @@ class Glob:
 
     def __init__(self, pattern: str) -> None:
         self.pattern = _sound(pattern)
+        self.literal = _literal(pattern)
+        """The only text that it matches; None if it has wildcards."""
+        self.number = None if self.literal is None else number_in(self.literal)
+        """The number that it is, if it is one."""
         self._narrow = _engine(_body(pattern, any_char="."))
         self._folded = _engine(_body(folded(pattern), any_char="."))
 
@@ -51,6 +56,9 @@ class Regex:
     Raises:
         UsageError: the expression is not one, or needs backtracking.
     """
+
+    literal = None
+    number = None
 
     def __init__(self, pattern: str) -> None:
         self.pattern = _sound(pattern)
@@ -140,6 +148,17 @@ def plain_path(text: str) -> str:
     return "/" * slashed.startswith("/") + "/".join(path_parts(slashed)[0])
 
 
+def number_in(text: str) -> Decimal | None:
+    """The finite number that a text is in any usual spelling; None if it is none."""
+    if len(text) > PATTERN_CHARS_MAX or not text.isascii() or "_" in text:
+        return None
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
 def folded(text: str) -> str:
     """The text as a careless reader takes it: one case, one form for each letter, nothing invisible."""
     if text.isascii():
@@ -220,6 +239,12 @@ def _path_body(pattern: str, *, wide: bool) -> str:
     if not parts:
         return ".*" if wide else ".+"
     return body + below
+
+
+def _literal(pattern: str) -> str | None:
+    """The text of a glob without wildcards."""
+    plain = re.sub(r"\\(.)", "", pattern, flags=re.DOTALL)
+    return None if any(char in plain for char in "*?[") else re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
 
 
 def _body(pattern: str, *, any_char: str) -> str:

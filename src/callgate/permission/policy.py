@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callgate.base_errors import expect, expect_list
 from callgate.errors import UsageError
+from callgate.permission.argument_values import RunningValues
 from callgate.permission.call_paths import paths_in
 from callgate.permission.patterns import PathGlob, path_parts
 from callgate.permission.rules import MODES, VERDICTS, Mode, Rule, rule_from
@@ -139,17 +140,23 @@ class Policy:
         )
 
     def decide(
-        self, definition: ToolDefinition, call: FunctionCall, *, always: Iterable[SessionRule] = (), digest: str = ""
+        self,
+        definition: ToolDefinition,
+        call: FunctionCall,
+        *,
+        always: Iterable[SessionRule] = (),
+        digest: str = "",
+        running: RunningValues | None = None,
     ) -> Decision:
         """The decision for one call, before anybody is asked: the strictest of all parts.
 
         `always` are the lasting answers of the session, and `digest` the hash of what was declared of the tool now: one that
-        has changed since the answer is asked about again.
+        has changed since the answer is asked about again. `running` gives the values that the tool gets for arguments.
         """
         asks: list[_Ask] = []
         reasons: list[str] = []
         for part in (self, *self.parts):
-            found, reason = part._found(definition, call.args, mode=self.mode)
+            found, reason = part._found(definition, call.args, mode=self.mode, running=running)
             if found is None:
                 return Decision(verdict="deny", reason=reason)
             asks += found
@@ -163,15 +170,15 @@ class Policy:
             return Decision(verdict="allow", reason=f"The mode {self.mode!r} allows it unasked.", by="mode")
         if left:
             said, names = dict.fromkeys(ask.reason for ask in left), dict.fromkeys(ask.rule for ask in left)
-            typed = self.confirmation(definition, call.args)
+            typed = self.confirmation(definition, call.args, running)
             asked = " ".join(said) + (f" To confirm, type {typed!r}." if typed else "")
             return Decision(verdict="ask", reason=asked, rule=" ".join(names))
         return Decision(verdict="allow", reason=reasons[0])
 
-    def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any]) -> str:
+    def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None) -> str:
         """The text that an approver repeats to confirm a call, of every rule that wants one; empty if there is none."""
         rules = (rule for part in (self, *self.parts) for rule in part._about(definition) if rule.confirm is not None)
-        texts = [rule.confirmation(definition, args) for rule in rules if rule.matches(definition, args)]
+        texts = [rule.confirmation(definition, args) for rule in rules if rule.matches(definition, args, running)]
         return " ".join(dict.fromkeys(texts))
 
     def explain(self, definition: ToolDefinition) -> Explanation:
@@ -256,8 +263,10 @@ class Policy:
     def _about(self, definition: ToolDefinition) -> list[Rule]:
         return [rule for rule in self.rules if isinstance(rule, Rule) and rule.selects(definition)]
 
-    def _found(self, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode) -> tuple[list[_Ask] | None, str]:
-        rules = [rule for rule in self._about(definition) if rule.matches(definition, args)]
+    def _found(
+        self, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode, running: RunningValues | None
+    ) -> tuple[list[_Ask] | None, str]:
+        rules = [rule for rule in self._about(definition) if rule.matches(definition, args, running)]
         sensitive = sensitive_path(definition, args, self.sensitive, self.runs_code)
         return self._asks(definition, rules, sensitive, mode=mode)
 

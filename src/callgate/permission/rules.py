@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
-from callgate.permission.call_paths import leaves, paths_in, text_of
-from callgate.permission.patterns import Glob, PathGlob, Regex, plain_path
+from callgate.permission.argument_values import Argument, RunningValues
+from callgate.permission.call_paths import paths_in, text_of
+from callgate.permission.patterns import Glob, PathGlob, Regex
 from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
 
@@ -113,15 +113,21 @@ class Rule:
         """True if the rule may be about some tool of an MCP server whose tools are not known."""
         return self.kind in (None, "mcp") and self._subject.may_be_of(server, wide=self.verdict != "allow")
 
-    def matches(self, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
-        """True if the arguments are those that the rule is about."""
+    def matches(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None) -> bool:
+        """True if the arguments are those that the rule is about.
+
+        `running` gives the values that the tool gets, if these are known: a rule that asks or denies is about the text that
+        the model wrote and about the value in it, a rule that allows is about the value.
+        """
         if self._has_empty:
             return self.verdict != "allow"  # A list that came out empty: nothing is known to be meant, or to be left out.
         if self._paths:
-            paths = paths_in(definition, args, wide=self.verdict != "allow")
+            views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
+            seen = [args, *views] if self.verdict != "allow" else list(views[:1] or [args])
+            paths = [path for one in seen for path in paths_in(definition, one, wide=self.verdict != "allow")]
             if not self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths)):
                 return False
-        return all(self._argument_fits(definition, args, name, test) for name, test in self._args)
+        return all(self._argument_fits(definition, args, name, test, running) for name, test in self._args)
 
     def missing(self, definition: ToolDefinition) -> list[str]:
         """The arguments that the rule is about and that the tool does not have."""
@@ -147,21 +153,21 @@ class Rule:
         conditions += [f"{name} matches {test.pattern!r}" for name, test in self._args]
         return f"{self.verdict} {about}" + (f" where {' and '.join(conditions)}" if conditions else "")
 
-    def _argument_fits(self, definition: ToolDefinition, args: Mapping[str, Any], name: str, test: Glob | Regex) -> bool:
+    def _argument_fits(
+        self,
+        definition: ToolDefinition,
+        args: Mapping[str, Any],
+        name: str,
+        test: Glob | Regex,
+        running: RunningValues | None,
+    ) -> bool:
         declared = _declared_as(definition, name)
         value: Any = args.get(declared, _default_of(definition, declared))
         if declared not in args and value is None:
             # Nothing can be said of an argument that the tool does not have.
             return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
-        words = [text_of(item) for _, item in leaves(value, name)]
-        joined: list[str] = []
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(words) == len(cast("Sequence[Any]", value)):
-            joined = [shlex.join(words)]
-        if self.verdict == "allow":
-            # Quoted, so that the words cannot be mistaken for others.
-            return (bool(words) and all(map(test.narrow, words))) or any(map(test.narrow, joined))
-        spelled = (plain_path(word) for word in words)  # `src/*` is about `./src/x` and `src//x` too.
-        return any(map(test.wide, {*words, *joined, " ".join(words), *spelled}))
+        argument = Argument(declared, value, args, running)
+        return argument.fits_narrowly(test) if self.verdict == "allow" else argument.fits_widely(test)
 
     def _fits(self, test: PathGlob, text: str) -> bool:
         return test.narrow(text) if self.verdict == "allow" else test.wide(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from callgate.events import plain
 from callgate.permission.session_rules import scope_of
+from callgate.run.gate import guard_of
 from callgate.types import CallRecord, FunctionCall, JsonObject, Loss, ToolDefinition, Usage
 
 if TYPE_CHECKING:
@@ -76,6 +77,6 @@ async def asked_json(service: Service, session: str, call: FunctionCall, reason:
         "reason": reason,
         "preview": await service.gate.tools.preview(call) if known else None,
         "always": scope_of(definition, call) if definition else "",
-        "confirm": service.gate.policy.confirmation(definition, call.args) if definition else "",
+        "confirm": guard_of(service.gate).confirmation(call) if definition else "",
         "tool": tool_json(service, definition) if definition else None,
     }

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
@@ -20,7 +21,7 @@ from callgate.schema import check_arguments
 from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
 from callgate.tools.functions import adapt_tools, runnables_of
-from callgate.tools.precheck import preview_of, problems_of
+from callgate.tools.precheck import preview_of, problems_of, running_values_of
 from callgate.tools.toolsets import (
     LiveTools,
     LiveToolset,
@@ -244,6 +245,10 @@ class Executor:
     def _resolved(self, written: str) -> str | None:
         """The tool that a model means: by its declared name, or by the own name of one that has an alias."""
         return resolve_name(written, self._names) or resolve_name(written, self._own_names)
+
+    def running_values(self, name: str, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The values that a tool gets for arguments, as plain data in one or two forms; empty if only the tool knows."""
+        return running_values_of(self._ever[name], args)
 
     async def preview(self, call: FunctionCall) -> str | None:
         """Return the preview of a checked call, if its tool has one: a `preview(args)` of a runnable. Never raises."""

@@ -57,6 +57,7 @@ class FunctionRunner:
     def __init__(self, tool: FunctionTool, limits: Limits) -> None:
         self.definition = tool.definition
         self.deps_type = tool.deps_type
+        self.running_values = tool.running_values
         self._tool = tool
         self._abandoned_max = limits.abandoned_threads
 

@@ -1,4 +1,4 @@
-"""Run a tool's own checks before a call: problems with its arguments, and a preview. Never raises."""
+"""Run a tool's own code before a call: problems with its arguments, their values, and a preview. Never raises."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callgate import user_code
+from callgate.definitions.running_values import plain_value
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
 from callgate.tools.toolsets import Runnable
 
-__all__ = ["preview_of", "problems_of"]
+__all__ = ["preview_of", "problems_of", "running_values_of"]
 
 logger = logging.getLogger("callgate.tools")
 
@@ -34,6 +35,22 @@ def _sentences(problems: Any) -> Sequence[str]:
     if not problems:
         return ()
     return [without_surrogates(str(problem)) for problem in ([problems] if isinstance(problems, str) else problems)]
+
+
+def running_values_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the values that the tool gets for the arguments as plain data: as they are, and with moments in UTC.
+
+    Empty if the tool does not convert arguments (a `running_values(args)` of the runnable does), or cannot.
+    """
+    read = getattr(tool, "running_values", None)
+    if read is None:
+        return ()
+
+    def views() -> list[Mapping[str, Any]]:
+        values = dict(read(args))
+        return [plain_value(values), plain_value(values, utc=True)]
+
+    return user_code.call(views).value or ()
 
 
 async def preview_of(tool: Runnable, args: Mapping[str, Any]) -> str | None:

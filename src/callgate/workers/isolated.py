@@ -44,6 +44,7 @@ class IsolatedFunction:
 
     def __init__(self, tool: FunctionTool) -> None:
         self.definition = tool.definition
+        self.running_values = tool.running_values
         self._tool = tool
         self._address = address_of(tool.fn, tool_name=tool.definition.name)
 
