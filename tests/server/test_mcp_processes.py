@@ -236,6 +236,39 @@ def test_nothing_is_sent_to_a_socket_that_somebody_else_has_put_in_the_place(sta
     assert [len(data) for data in heard] == [64], "a nonce and a proof, and nothing of the request"
 
 
+def test_an_answer_to_somebody_who_has_left_is_no_error(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    peers = Peers(number=0, folder=str(tmp_path), secret=b"x" * 32)
+    is_over = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert await receive() == {"type": "http.disconnect"}
+        try:
+            for _ in range(3):
+                await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+        finally:
+            is_over.set()
+
+    async def story() -> None:
+        begun = asyncio.Event()
+
+        async def receive() -> Any:
+            await begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            begun.set()
+
+        scope = {"method": "GET", "path": "/mcp", "query_string": b"", "headers": []}
+        async with peers.serving(app):
+            await peers.forward(0, scope, b"", receive, send)
+            await is_over.wait()
+
+    asyncio.run(story())
+    assert caplog.records == []
+
+
 # Processes that die --------------------------------------------------------------------------------------------------------
 
 

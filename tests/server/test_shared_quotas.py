@@ -140,6 +140,14 @@ def test_a_run_is_stopped_before_it_asks_the_model_beyond_the_quota_and_goes_on_
     assert site.chat({"session": "s"}, **ANN).json["response"] == "3"
 
 
+@pytest.mark.parametrize("most", [1, 10**18, 10**30])
+def test_a_request_may_allow_an_answer_of_any_length(serve, most: int) -> None:
+    (site,) = serve("tokens_per_day = 50", ScriptedModel([answer("Hello.", usage=USAGE)] * 2))
+    assert site.post("/v1/chat/completions", PASSED_ON | {"max_tokens": most}, **ANN).status == 200
+    assert site.post("/v1/chat/completions", {**PASSED_ON, "max_tokens": most, "tools": []}, **ANN).status == 200
+    assert used(site) == 24
+
+
 def test_what_could_not_be_written_is_written_later_and_once(serve, monkeypatch: pytest.MonkeyPatch) -> None:
     (site,) = serve("tokens_per_day = 50", ScriptedModel([answer("Hello.", usage=USAGE)] * 2))
     store = site.service.store

@@ -30,12 +30,14 @@ from callgate.store.reservations import (
     keeps_reservations,
 )
 
-__all__ = ["ANSWER_TOKENS", "Admission", "Admissions"]
+__all__ = ["ANSWER_TOKENS", "ANSWER_TOKENS_MAX", "Admission", "Admissions", "refused"]
 
 logger = logging.getLogger("callgate.server")
 
 ANSWER_TOKENS = 1_000
 """Tokens that an answer is expected to have where nothing limits it."""
+ANSWER_TOKENS_MAX = 1_000_000
+"""Tokens that an answer is expected to have at most, whatever its request allows."""
 AGAIN_S = (0.02, 0.06, 0.15)
 """After these times a refused run is tried again: the run before it may be over, and not be written yet."""
 AGAIN_MAX = 8

@@ -117,6 +117,8 @@ class Peers:
 
         try:
             await app(scope, receive, send)
+        except OSError:  # The other end has left, as clients do.
+            raise
         except Exception as error:
             if has_begun or response_to(error, scope) is None:
                 logger.exception("%s %s failed", scope["method"], scope["path"])

@@ -27,7 +27,7 @@ from callgate.run.gate import Gate, context_tokens, cost_of
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
-from callgate.server.admissions import ANSWER_TOKENS, Admissions
+from callgate.server.admissions import ANSWER_TOKENS, ANSWER_TOKENS_MAX, Admissions
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
@@ -103,7 +103,7 @@ def _new_meter(
     goes_on: bool = False,
 ) -> RunMeter:
     given = settings.get("max_output_tokens")
-    answer_tokens = given if isinstance(given, int) and given > 0 else ANSWER_TOKENS
+    answer_tokens = min(given, ANSWER_TOKENS_MAX) if isinstance(given, int) and given > 0 else ANSWER_TOKENS
     return RunMeter(sent_bytes, context, partial(cost_of, gate), goes_on=goes_on, answer_tokens=answer_tokens)
 
 
