@@ -24,7 +24,12 @@ from callgate.errors import StoreError
 from callgate.server import Service, ServiceOptions
 from callgate.server import quotas as rates
 from callgate.server.access_file import AccessFile, token_hash
+from callgate.server.admissions import Admissions
+from callgate.server.identity import Principal, Quota
 from callgate.server.quotas import period
+from callgate.server.service import STORE_S
+from callgate.store import open_store
+from callgate.store.principals import Used
 from callgate.store.sqlite import Sqlite
 from callgate.testing import answer, call
 from callgate.types import Price
@@ -109,6 +114,29 @@ def test_runs_are_counted_over_all_services_of_a_store(serve, ask: Callable[[Sit
 def test_a_client_that_moves_between_services_is_never_refused_for_its_own_last_run(serve) -> None:
     sites = serve("runs = 1", *(ScriptedModel(["Hello."] * 10) for _ in range(3)))
     assert {chat(sites[number % 3]).status for number in range(30)} == {200}
+
+
+def test_hundreds_of_runs_of_one_client_that_begin_at_once_are_all_admitted(tmp_path) -> None:
+    async def story() -> list[Any]:
+        stores = [open_store(str(tmp_path / "sessions.db")) for _ in range(3)]
+        ann = Principal(name="ann", quota=Quota(runs=1_000))
+        for store in stores:
+            store.patience_s = STORE_S  # As in a service.
+        async with contextlib.AsyncExitStack() as stack:
+            desks = [Admissions(store) for store in stores]
+            for desk in desks:
+                await stack.enter_async_context(desk.running())
+            found = [await desk.admit(ann, Used(5)) for desk in desks]  # A connection is opened first.
+            found += await asyncio.gather(*(desks[number % 3].admit(ann, Used(5)) for number in range(300)))
+            for admission in found:
+                assert admission is not None
+                admission.settle(Used(3))
+        used = await stores[0].usage("ann", period())
+        for store in stores:
+            await store.aclose()
+        return [len(found), used]
+
+    assert asyncio.run(story()) == [303, Used(909)]
 
 
 # Tokens and cost -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator
+from weakref import WeakValueDictionary
 
 from callgate.errors import StoreError
 from callgate.server.errors import HttpError
@@ -80,6 +81,8 @@ class Admissions:
         self._process = new_owner()
         self._live: dict[str, Admission] = {}
         self._again: Counter[str] = Counter()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Account -> whose turn it is: the store locks an account, and runs of one process need not compete for that."""
         self._unwritten: list[tuple[Reservation, str, Used]] = []
         self.writing: set[asyncio.Task[None]] = set()
         """Writes that are on their way to the store."""
@@ -116,7 +119,7 @@ class Admissions:
         )
         admission = self._live[wanted.id] = Admission(self, principal, wanted, allowed)
         try:
-            refusal = await self._store.reserve(wanted, allowed)
+            refusal = await self._reserve(wanted, allowed)
             if refusal in ("runs", "reserved"):
                 refusal = await self._reserve_again(wanted, allowed, refusal)
         except BaseException:
@@ -127,6 +130,14 @@ class Admissions:
             raise refused(principal, refusal)
         return admission
 
+    async def _reserve(self, wanted: Reservation, allowed: Allowance) -> Refusal | None:
+        async with self._turn(wanted.account):
+            return await self._store.reserve(wanted, allowed)
+
+    def _turn(self, account: str) -> asyncio.Lock:
+        """The lock of an account, which lives as long as somebody has it or waits for it."""
+        return self._turns.setdefault(account, asyncio.Lock())
+
     async def _reserve_again(self, wanted: Reservation, allowed: Allowance, refusal: Refusal) -> Refusal | None:
         name = wanted.principal
         if self._again[name] >= AGAIN_MAX:
@@ -136,7 +147,7 @@ class Admissions:
             found: Refusal | None = refusal
             for pause_s in AGAIN_S:
                 await asyncio.sleep(pause_s)
-                found = await self._store.reserve(wanted, allowed)
+                found = await self._reserve(wanted, allowed)
                 if found is None:
                     break
             return found
@@ -159,7 +170,8 @@ class Admissions:
             process=known.process,
             reserved=Used(spent.tokens + expected.tokens, spent.cost + expected.cost),
         )
-        return await self._store.extend(wanted, spent, admission.allowed)
+        async with self._turn(known.account):
+            return await self._store.extend(wanted, spent, admission.allowed)
 
     def settle(self, admission: Admission, used: Used) -> None:
         """End an admission, and write down what was used, while the service goes on."""
