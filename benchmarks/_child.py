@@ -162,6 +162,20 @@ def large_calls(system: Any, url: str, count: int) -> dict[str, Any]:
         """Stores a text."""
         return len(text)
 
+    return _warm_calls(system, f"{url}/args", store)
+
+
+def large_rows(system: Any, url: str, count: int) -> dict[str, Any]:
+    """The same with a megabyte in rows."""
+
+    async def store(rows: list[dict[str, Any]]) -> int:
+        """Stores rows."""
+        return len(rows)
+
+    return _warm_calls(system, f"{url}/rows", store)
+
+
+def _warm_calls(system: Any, url: str, store: Callable[..., Awaitable[int]]) -> dict[str, Any]:
     took: list[float] = []
 
     async def timed(run: Callable[[], Awaitable[Any]]) -> None:
@@ -171,7 +185,7 @@ def large_calls(system: Any, url: str, count: int) -> dict[str, Any]:
             await run()
             took.append(time.process_time() - before)
 
-    asyncio.run(system.large_calls(f"{url}/args", store, timed))
+    asyncio.run(system.large_calls(url, store, timed))
     return {"ms": 1000 * min(took[2:])}
 
 
@@ -217,6 +231,7 @@ TASKS: dict[str, Callable[[Any, str, int], dict[str, Any]]] = {
     "parallel": parallel,
     "large_call": large_call,
     "large_calls": large_calls,
+    "large_rows": large_rows,
     "large_events": large_events,
     "stream_memory": stream_memory,
     "raw_tools": raw_tools,

@@ -22,6 +22,7 @@ PIECE_CHARS = 1024
 SIGNATURE = "Eq4BCqsBAXLI2nwz0m1rV7tT4l0Qm9Zk3cJ8sKpQ5b1yW6dN2xHfUoR7aGvE9iLtSjCqYhPzBnMkDwXuAf0"
 AT_ONCE = 20
 ARGUMENT_CHARS = 1024 * 1024
+ARGUMENT_ROWS = 14_000
 LARGE_EVENT_CHARS = 64 * 1024
 LARGE_EVENTS_MEGABYTES = 20
 
@@ -30,8 +31,8 @@ class Server:
     """Calls the one tool so many times and then ends, for as many conversations as come, one after another.
 
     What it does is chosen by the beginning of the path, because that is what every client lets one choose: `/parallel` makes
-    twenty calls in one answer, `/args` one call with a megabyte of arguments, `/events` streams text in large events,
-    `/done` answers at once, and anything else is the long talk.
+    twenty calls in one answer, `/args` one call with a megabyte of text, `/rows` one with a megabyte in rows, `/events`
+    streams text in large events, `/done` answers at once, and anything else is the long talk.
     `/sent` tells how long each request of the last talk was.
     """
 
@@ -42,6 +43,7 @@ class Server:
         self.has_called = False
         self.story = _stream_of(megabytes)
         self.large = _response([_call("store", 0, {"text": "x" * ARGUMENT_CHARS})], last=True)
+        self.rows = _response([_call("store", 0, {"rows": _rows(ARGUMENT_ROWS)})], last=True)
         self.thanks = _response([{"text": "Done."}], last=True)
         self.events = _stream_of(LARGE_EVENTS_MEGABYTES, LARGE_EVENT_CHARS)
 
@@ -63,13 +65,14 @@ class Server:
         path = line.split(b" ")[1]
         if path.startswith(b"/sent"):
             return _whole(self.sent)
-        if path.startswith((b"/parallel", b"/args")):
+        if path.startswith((b"/parallel", b"/args", b"/rows")):
             self.has_called = not self.has_called
         if path.startswith(b"/parallel"):
             calls = [_call("wait", number, {"number": number}) for number in range(AT_ONCE)]
             return _whole(_response(calls if self.has_called else [{"text": "Done."}], last=True))
-        if path.startswith(b"/args"):
-            answer = self.large if self.has_called else self.thanks
+        if path.startswith((b"/args", b"/rows")):
+            large = self.large if path.startswith(b"/args") else self.rows
+            answer = large if self.has_called else self.thanks
             return _events([answer]) if b":streamGenerateContent" in path else _whole(answer)
         if path.startswith(b"/events"):
             return self.events
@@ -92,6 +95,10 @@ class Server:
 
 def _call(name: str, number: int, args: dict[str, Any]) -> dict[str, Any]:
     return {"functionCall": {"id": f"c{number}", "name": name, "args": args}, "thoughtSignature": SIGNATURE}
+
+
+def _rows(count: int) -> list[dict[str, Any]]:
+    return [{"id": n, "name": f"row number {n}", "is_open": n % 3 == 0, "price": n + 0.5} for n in range(count)]
 
 
 def _response(parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:

@@ -199,6 +199,7 @@ TASKS: dict[str, tuple[Callable[[str, str, Plan], Figures], str]] = {
     "large_call": (wire_task, "ms of processor time for a streamed call with 1 MB of arguments"),
     "first_answer": (first_task, "ms of processor time from process start to the first answer"),
     "large_calls": (wire_task, "ms of processor time for a call with 1 MB of text, by a warm client"),
+    "large_rows": (wire_task, "ms of processor time for a call with 1 MB in 14,000 rows, by a warm client"),
     "large_events": (wire_task, "MB of text in events of 64 KB for a second of processor time"),
     "stream_memory": (wire_task, "MB of Python's memory at most while 5 MB are streamed"),
     "raw_tools": (wire_task, "ms of processor time from 500 raw definitions to a first answer, and with equal ones again"),
@@ -222,7 +223,9 @@ def can(system: str, task: str) -> bool:
     """Whether a system has the task at all."""
     if task in OWN:
         return system == "callgate"
-    needed = {"large_events": "stream", "stream_memory": "stream", "first_answer": "turns"}.get(task, task)
+    needed = {"large_events": "stream", "stream_memory": "stream", "first_answer": "turns", "large_rows": "large_calls"}.get(
+        task, task
+    )
     return task == "import" or (hasattr(system_of(system), needed) and (system in MEASURED_TOO or task not in NARROW))
 
 
@@ -324,6 +327,10 @@ def goals(results: Results) -> list[Goal]:
              ratio(("large_calls", "callgate", "ms"), ("large_calls", "google-genai", "ms")), 1.5),
         Goal("a call with 1 MB / hand-written",
              ratio(("large_calls", "callgate", "ms"), ("large_calls", "hand-written", "ms")), 3.0),
+        Goal("a call with 14,000 rows / google-genai",
+             ratio(("large_rows", "callgate", "ms"), ("large_rows", "google-genai", "ms")), 1.5),
+        Goal("a call with 14,000 rows / hand-written",
+             ratio(("large_rows", "callgate", "ms"), ("large_rows", "hand-written", "ms")), 3.0),
         Goal("a result of 10 MB / encoding it once", results.get("large result", "callgate", "ratio"), 2.0),
         Goal("events of 64 KB, MB/s", results.get("large_events", "callgate", "MB/s"), 150, True),
         Goal("events of 64 KB / google-genai",
