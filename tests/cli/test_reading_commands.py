@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -139,3 +141,30 @@ def test_a_database_without_tables_is_looked_at_and_gets_none(
             assert "there is no store in postgresql://" in capsys.readouterr().err, command
     with psycopg.connect(postgres_url) as database:
         assert database.execute("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'").fetchall() == [(0,)]
+
+
+AS_NOBODY = """
+import os, sys, concurrent.futures.thread
+import callgate.cli.sessions, callgate.cli.render, callgate.store.sqlite
+from callgate.cli import main
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+raise SystemExit(main(["sessions", "list", "--store", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("closed", ["s.db", "."])
+def test_a_store_that_this_user_may_not_read_is_not_said_to_be_missing(closed: str, folder: Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    kept(inner / "s.db")
+    (inner / closed).chmod(0)
+    try:
+        words = [sys.executable, "-c", AS_NOBODY, str(inner / "s.db")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    finally:
+        (inner / closed).chmod(0o700)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "s.db cannot be read (" in done.stderr

@@ -52,15 +52,23 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
     if not given:
         return os.path.join(state_dir(env), _USUAL_FILE)
     folder = os.path.dirname(os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE))))
-    if "://" not in given.removeprefix(_SQLITE) and not os.path.isdir(folder):
+    if "://" not in given.removeprefix(_SQLITE) and (is_missing(folder) or os.path.isfile(folder)):
         raise InputError(f"the store {given!r} is in a folder that does not exist: create {folder!r}, or correct the path")
     return given
 
 
 def is_missing(place: str) -> bool:
-    """Return whether a place is that of a file which is not there."""
+    """Return whether a place is that of a file which is not there; one that this user may not see can be."""
     path = place.removeprefix(_SQLITE)
-    return "://" not in path and not os.path.exists(os.path.expanduser(path))
+    if "://" in path:
+        return False
+    try:
+        os.stat(os.path.expanduser(path))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def existing_place(given: str | None) -> str | None:

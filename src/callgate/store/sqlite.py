@@ -220,6 +220,8 @@ class Sqlite:
         said = str(error)
         if self._reads_only and "readonly" in said:
             return f"the session file {self.place} was opened for reading only: nothing was written to it"
+        if self._reads_only and (isinstance(error, PermissionError) or "unable to open" in said):
+            return f"the session file {self.place} cannot be read ({said}): see who owns it and its folder"
         if isinstance(error, PermissionError) or "readonly" in said or "unable to open" in said:
             return f"the session file {self.place} cannot be written ({said}): see who owns it and its folder"
         if "full" in said or getattr(error, "errno", None) == 28:
