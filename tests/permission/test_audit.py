@@ -321,12 +321,33 @@ def test_a_disk_that_is_full_or_broken_is_an_error_and_the_log_goes_on_afterward
                 raise OSError(28, "No space left on device")
 
             broken.setattr(audit_module.os, name, fail)
-            with pytest.raises(AuditError, match="No space left on device"):
-                log.write([record(2)], durable=True)
+            for writer in (log, log, AuditLog(path)) if name == "write" else (log,):  # Also several times in a row.
+                with pytest.raises(AuditError, match="No space left on device"):
+                    writer.write([record(2)], durable=True)
         log.write([record(3)])
     found = verify(path)
-    assert (found.problems, len(found.notes)) == ((), 1)
+    assert (found.problems, found.notes) == ((), ())
     assert numbers(path) == [1, 3, 2, 3]
+
+
+def test_a_log_whose_oldest_files_were_deleted_on_purpose_is_whole_from_there_on(tmp_path: Path):
+    path, anchor = tmp_path / "audit.jsonl", tmp_path / "anchor"
+    log = AuditLog(path, file_bytes=1_500, anchor=anchor)
+    for n in range(40):
+        log.write([record(n)])
+    first, second, *_ = files_of(path)
+    first.unlink()
+    second.unlink()
+    log.write([record(40)])
+    assert any("records were taken out" in problem for problem in verify(path).problems)
+    found = verify(path, pruned=True, anchor=anchor)
+    assert found.problems == ()
+    assert [note.partition(": ")[2].split(maxsplit=1)[1] for note in found.notes] == [
+        "records before it were in files that were deleted"
+    ]
+    lines = files_of(path)[0].read_bytes().splitlines(keepends=True)
+    files_of(path)[0].write_bytes(b"".join(lines[1:]))
+    assert verify(path, pruned=True).problems != ()
 
 
 def write_some(path: str, start: int, count: int) -> None:

@@ -45,16 +45,17 @@ def audit() -> None:
 @click.option("--head", metavar="HASH", help="A hash of the log's end that was kept elsewhere.")
 @click.option("--key", metavar="FILE", help="The file with the key that the log is sealed with.")
 @click.option("--anchor", metavar="FILE", help="The file elsewhere that holds the ends of the log.")
+@click.option("--pruned", is_flag=True, help="The oldest rotated files were deleted on purpose.")
 @Output
 @click.pass_context
 def verify_command(
-    ctx: click.Context, file: str, head: str | None, key: str | None, anchor: str | None, output: str
+    ctx: click.Context, file: str, head: str | None, key: str | None, anchor: str | None, pruned: bool, output: str
 ) -> None:
     """Find every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
     from callgate.permission.audit import verify
 
     try:
-        found = verify(file, head=head, key=key, anchor=anchor)
+        found = verify(file, head=head, key=key, anchor=anchor, pruned=pruned)
     except AuditError as error:
         raise LogError(str(error)) from error
     since = {"key": found.keyed_since, "anchor": found.anchored_since} if key or anchor else None

@@ -169,7 +169,14 @@ class AuditLog:
         # The end to come is recorded first, so that records which nobody announced are found.
         head = Head(link, self._size + len(data), before=self._link, is_pending=True)
         self._write_head(head)
-        write_all(self._log, data)
+        try:
+            write_all(self._log, data)
+        except OSError:
+            # What a full disk took of it is no record, and nobody was told that it was written: it goes.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._log, self._size)
+            self._size = -1  # The next writer finds the end again, and says what it finds.
+            raise
         self._link, self._size = link, head.size
         self._write_head(replace(head, is_pending=False))
 
@@ -315,6 +322,7 @@ def verify(
     head: str | None = None,
     key: str | PathLike[str] | bytes | None = None,
     anchor: str | PathLike[str] | None = None,
+    pruned: bool = False,
 ) -> Verified:
     """Go through a log, its rotated files included.
 
@@ -323,11 +331,12 @@ def verify(
         head: A hash of its end that was kept elsewhere.
         key: The key that its records are sealed with, or the file that holds it.
         anchor: The file elsewhere that holds its ends.
+        pruned: Whether the oldest rotated files were deleted on purpose: the log begins with the oldest one that is there.
 
     Raises:
         AuditError: there is no such log, or it cannot be read.
     """
-    path, walk = Path(path), Walk(key=read_key(key))
+    path, walk = Path(path), Walk(key=read_key(key), is_pruned=pruned)
     anchors, complaints = anchors_of(Path(anchor)) if anchor is not None else ([], [])
     with contextlib.ExitStack() as stack:
         with _shared(path):  # Nobody writes until the end and the size of the log are known.
@@ -343,7 +352,7 @@ def verify(
                     seen[walk.link.hash] = walk.link.count
     walk.end(stored, seen)
     walk.problems += complaints
-    missing = [link for link, _ in anchors if seen.get(link.hash) != link.count]
+    missing = [link for link, _ in anchors if link.count > walk.deleted and seen.get(link.hash) != link.count]
     if missing:
         where = f"record {missing[0].count}, as the anchor has it, and {len(missing) - 1} others"
         walk.problems.append(f"the log does not hold {where}: it was cut off or written anew")

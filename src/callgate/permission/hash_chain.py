@@ -101,6 +101,10 @@ class Walk:
     """The time of the first record that is sealed with the key."""
     problems: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
+    is_pruned: bool = False
+    """True if the oldest files may have been deleted on purpose."""
+    deleted: int = 0
+    """Records that stood in them."""
     _torn: bytes | None = None
     _has_unkeyed: bool = False
 
@@ -157,6 +161,10 @@ class Walk:
 
     def _record(self, found: tuple[Link, JsonObject], line: bytes, place: str) -> JsonObject:
         link, record = found
+        if self.is_pruned and not self.link.count and link.count > 1 and record.get("kind") == "continued":
+            self.deleted = link.count - 1
+            self.link = Link(self.deleted, str(record.get("after")))
+            self.notes.append(f"{place}: {self.deleted} records before it were in files that were deleted")
         body = line[: line.rindex(b',"')]
         if link.count != self.link.count + 1:
             between = f"after number {self.link.count} comes number {link.count}"
