@@ -226,7 +226,8 @@ CACHES = {
     for name in (
         "config.known_secrets._needles", "config.secret_names.is_secret_name", "config.secret_names.may_be_count",
         "content.lookalikes._letter", "declaration._DIGESTS", "definitions.frameworks._named_like",
-        "definitions.python_types._generator", "events._names_of", "files.beneath._how", "files.globs._compiled",
+        "definitions.python_types._generator", "events._names_of", "files.beneath._how",
+        "files.bubblewrap._problem", "files.globs._compiled",
         "files.tools._default_hides", "gemini.request._ENCODED",
         "machine.codec._reader", "permission.call_paths._known_names", "permission.patterns._engine",
         "permission.sensitive.path_matcher", "run.output._kept", "run.partial_output._adapter",

@@ -155,7 +155,7 @@ HEAVY = [
 # --- reading a tree ------------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def modules_of(root: Path) -> dict[str, ast.Module]:
     """Every module below `root`, by its dotted name; the package itself is ''."""
     modules: dict[str, ast.Module] = {}
@@ -196,9 +196,11 @@ def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-def arrows_of(root: Path) -> Iterator[tuple[str, str, int]]:
+@functools.lru_cache(maxsize=2)
+def arrows_of(root: Path) -> list[tuple[str, str, int]]:
     """(importing module, imported module of ours, line). A name that is no module leads to the module that holds it."""
     modules = modules_of(root)
+    found: list[tuple[str, str, int]] = []
     for name, tree in modules.items():
         for target, line in imports_of(root, name, tree):
             if target == "callgate" or target.startswith("callgate."):
@@ -207,7 +209,8 @@ def arrows_of(root: Path) -> Iterator[tuple[str, str, int]]:
                     inside = inside.rpartition(".")[0]
                 # `__version__` is the one name of the front door that costs nothing and points nowhere.
                 if target != "callgate.__version__":
-                    yield name, inside, line
+                    found.append((name, inside, line))
+    return found
 
 
 def unit_of(module: str) -> str:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,18 @@ def python(tmp_path: Path):
 
     yield run
     command.close()
+
+
+@needs_bwrap
+def test_a_machine_that_was_too_busy_to_try_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(argv: list[str], **more: Any) -> None:
+        raise subprocess.TimeoutExpired("bwrap", 10)
+
+    bubblewrap._problem.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", late)
+        assert bubblewrap.problem() == "bubblewrap cannot be run: Command 'bwrap' timed out after 10 seconds"
+    assert bubblewrap.problem() is None
 
 
 @needs_bwrap

@@ -226,7 +226,7 @@ def test_the_runs_that_are_kept_after_their_end_are_bounded_by_their_size(serve,
         answers.append(site.chat({"prompt": f"{number} " + "x" * 50_000, "session": f"sized-{number}"}, **headers))
     assert len(site.service.runs) < 10
     gc.collect()
-    held = [one for one in gc.get_objects() if isinstance(one, Run) and one.session.startswith("sized-")]
+    held = [one for one in gc.get_objects() if type(one) is Run and one.session.startswith("sized-")]
     assert len(held) < 10, "nothing else holds the others"
     if keyed:  # What was forgotten here is in the journal.
         again = site.chat({"prompt": "0 " + "x" * 50_000, "session": "sized-0"}, Idempotency_Key="k0")

@@ -28,16 +28,23 @@ SHARED = (".local", ".config", ".cache")
 TRY_S = 10.0
 
 
-@functools.cache
 def problem() -> str | None:
-    """Why bubblewrap cannot be used here; None if it can. It is tried once."""
+    """Why bubblewrap cannot be used here; None if it can. It is tried once, or again if the machine was too busy."""
+    try:
+        return _problem()
+    except subprocess.TimeoutExpired as error:
+        return f"bubblewrap cannot be run: {error}"
+
+
+@functools.cache
+def _problem() -> str | None:
     program = shutil.which("bwrap", path=os.defpath + os.pathsep + os.environ.get("PATH", ""))
     if program is None:
         return "bubblewrap is not installed (Debian: apt install bubblewrap)"
     argv = [*bwrap_args(program, "/usr"), "true"]
     try:
         tried = subprocess.run(argv, capture_output=True, timeout=TRY_S, check=False, env={"PATH": os.defpath})
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return f"bubblewrap cannot be run: {error}"
     if tried.returncode != 0:
         return f"bubblewrap cannot make its namespaces here: {tried.stderr.decode(errors='replace').strip()[:200]}"
