@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import http.client
 import json
@@ -70,7 +71,11 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> Non
 
 
 def test_the_dashboard_and_the_alerts_use_metrics_that_the_service_has_and_each_alert_has_a_runbook(tmp_path: Path) -> None:
-    shown = text_of(Service(Gate(ScriptedModel([]), store=str(tmp_path / "unused.db"))))
+
+    async def text() -> str:
+        return await text_of(Service(Gate(ScriptedModel([]), store=str(tmp_path / "unused.db"))))
+
+    shown = asyncio.run(text())
     known = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE))
     known |= {f"{name}_{part}" for name in known for part in ("bucket", "sum", "count")}
     dashboard, alerts = json.loads((DEPLOY / "grafana.json").read_text()), (DEPLOY / "alerts.yml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 import callgate.run.media
 from callgate import Gate, GeminiModel, Media, ScriptedModel
+from callgate.cli.file_undo import prune_files
 from callgate.errors import StoreError
+from callgate.files.backups import Backups, Change, default_state_dir, new_id
+from callgate.files.bounds import Bounds
 from callgate.machine.facts import CallStarted
 from callgate.server import Service, retention
 from callgate.server.options import ServiceOptions
@@ -70,6 +74,25 @@ def test_sessions_that_nobody_named_expire_after_a_week_and_others_never(tmp_pat
         assert (await ids(store), forgotten) == ({new, "named"}, [old])
 
     run(story, tmp_path)
+
+
+def test_old_backups_of_files_are_removed_by_the_sweeper_and_not_only_by_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    stored = Backups(default_state_dir(), Bounds())
+    ids = [new_id(), new_id()]
+    for id in ids:
+        stored.keep(Change(id=id, root="/", path="x", time_s=time.time(), tool="write_file", existed=False), None)
+    [record] = [path for path in tmp_path.rglob(f"{ids[0]}*") if path.is_file()]
+    os.utime(record, (time.time() - 31 * DAY_S,) * 2)
+
+    async def story(store: SqlStore) -> None:
+        swept = Sweeper(store, ServiceOptions(), delete=store.delete_older, is_live=lambda session: False, prune=prune_files)
+        await swept.sweep()
+
+    run(story, tmp_path)
+    assert [change.id for change in stored.changes()] == [ids[1]]
 
 
 def test_all_sessions_expire_where_the_service_is_told_so_but_none_that_is_in_use(

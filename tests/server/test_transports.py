@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from callgate.server import access_log
+
 from .test_processes import PATIENCE_S, launch, until
 
 __all__ = ["launch"]
@@ -178,6 +180,22 @@ def test_the_access_log_has_a_line_for_each_request_and_each_refusal(launch, tmp
     for hidden in ("secret words", "a-token-of-some-length", "hidden", "Bearer"):
         assert hidden not in text
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+def test_an_access_log_that_was_moved_away_is_made_anew_for_its_owner_alone(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(access_log.logger, "handlers", [])
+    place = tmp_path / "access.jsonl"
+    before = os.umask(0o022)
+    try:
+        access_log.start_access_log(str(place))
+        access_log.write(path="/a")
+        place.rename(moved := tmp_path / "access.jsonl.1")
+        access_log.write(path="/b")
+    finally:
+        os.umask(before)
+        access_log.logger.handlers[0].close()
+    assert [json.loads(file.read_text())["path"] for file in (moved, place)] == ["/a", "/b"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (moved, place)] == [0o600, 0o600]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 from callgate.errors import UsageError
 from callgate.sessions import Undo
 
-__all__ = ["file_undo", "forget_files"]
+__all__ = ["file_undo", "forget_files", "prune_files"]
 
 _FILES = "callgate.files"
 
@@ -32,6 +32,11 @@ def forget_files(session: str) -> int:
     for id in found:
         stored.forget(id)
     return len(found)
+
+
+def prune_files() -> int:
+    """Delete the backups of files that are too old or too many; return how many files."""
+    return 0 if importlib.util.find_spec(_FILES) is None else int(_backups().prune())
 
 
 def _backups() -> Any:

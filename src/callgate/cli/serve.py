@@ -297,7 +297,7 @@ def _check_no_token(ctx: click.Context, host: str) -> None:
 
 
 def _serve(options: Options, token: str | None, store: Store) -> None:
-    from callgate.cli.file_undo import file_undo, forget_files
+    from callgate.cli.file_undo import file_undo, forget_files, prune_files
     from callgate.cli.provider import choose
     from callgate.cli.settings import limits_of
 
@@ -333,6 +333,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         providers=_providers(chosen, options.provider),
         undo=file_undo(),
         forget=forget_files,
+        prune=prune_files,
         offers=offers,
     )
     is_worker = LISTEN_VARIABLE in os.environ

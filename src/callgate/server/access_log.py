@@ -6,6 +6,7 @@ Headers, bodies and query strings are not in it. The logger `callgate.access` is
 from __future__ import annotations
 
 import datetime
+import io
 import logging
 import logging.handlers
 import os
@@ -41,6 +42,13 @@ def write(**fields: Any) -> None:
     logger.info("%s", strict_json.dump(strict_json.without_bad({"time": now, **known})).decode())
 
 
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """A file that its owner alone can read, also after it was moved away and made anew."""
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
 def start_access_log(place: str) -> None:
     """Write the log to a file that may be moved away and replaced (logrotate), or to stderr (`-`).
 
@@ -52,7 +60,7 @@ def start_access_log(place: str) -> None:
         handler = logging.StreamHandler(sys.stderr)
     else:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        handler = logging.handlers.WatchedFileHandler(place, encoding="utf-8")
+        handler = _PrivateFile(place, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

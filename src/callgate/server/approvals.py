@@ -22,13 +22,14 @@ from callgate.server.remote_answers import answer_at
 from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.views import APPROVAL, approval_json, asked_json
+from callgate.store import SessionInfo
 from callgate.store.listing import session_info
 from callgate.types import CallRecord, FunctionCall, JsonObject
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
 
-__all__ = ["answer_call", "routes"]
+__all__ = ["answer_call", "count_waiting", "routes"]
 
 GIVEN: JsonObject = ANSWER["anyOf"][1]
 LOOKED_AT_ONCE = 200
@@ -46,8 +47,7 @@ async def approvals(service: Service, request: Request) -> Response:
     if principal is not None and not principal.may("approve"):
         check_right(principal, "chat")
     found: list[JsonObject] = []
-    live = {run.session: run for run in service.live}
-    paused = [info for info in await service.waiting_sessions.look() if info.id not in live]
+    live, paused = await _waiting(service)
     mine = await _own(service, principal, [*live, *(info.id for info in paused)])
     for run in live.values():
         if mine is None or run.session in mine:
@@ -57,6 +57,23 @@ async def approvals(service: Service, request: Request) -> Response:
             summary = await service.summary(info)
             found += [await approval_json(service, info.id, record) for record in summary.approvals]
     return json_response({"approvals": found})
+
+
+async def count_waiting(service: Service) -> int:
+    """Return how many calls wait for an answer, whosever they are.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    live, paused = await _waiting(service)
+    summaries = [await service.summary(info) for info in paused]
+    return sum(len(run.waiting) for run in live.values()) + sum(len(summary.approvals) for summary in summaries)
+
+
+async def _waiting(service: Service) -> tuple[dict[str, Run], list[SessionInfo]]:
+    """Return the runs that go on here, and the sessions besides in which calls may wait."""
+    live = {run.session: run for run in service.live}
+    return live, [info for info in await service.waiting_sessions.look() if info.id not in live]
 
 
 async def _own(service: Service, principal: Principal | None, sessions: Sequence[str]) -> set[str] | None:

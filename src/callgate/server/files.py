@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import tempfile
 import time
 import uuid
 import weakref
@@ -27,6 +26,7 @@ from callgate.server.body import off_loop, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import Operation, table
+from callgate.server.upload_folder import UploadFolder
 from callgate.types import JsonObject, Media
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class _Upload:
             os.unlink(self.path)
 
 
+_FOLDERS: weakref.WeakKeyDictionary[Service, UploadFolder] = weakref.WeakKeyDictionary()
 _PENDING: weakref.WeakKeyDictionary[Service, dict[str, _Upload]] = weakref.WeakKeyDictionary()
 
 
@@ -117,11 +118,9 @@ async def begin(service: Service, request: Request) -> Response:
     pending = _PENDING.setdefault(service, {})
     if len(pending) >= PENDING_MAX:
         _make_room(pending, _owner())
-    descriptor, path = tempfile.mkstemp(prefix="callgate-upload-")
-    os.close(descriptor)
+    path = _FOLDERS.setdefault(service, UploadFolder()).new_file()
     upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path, _owner())
     pending[upload.id] = upload
-    weakref.finalize(service, upload.remove)
     return json_response(upload.state(), 201)
 
 
@@ -216,4 +215,5 @@ OPERATIONS = (
 
 def routes(service: Service) -> list[Route]:
     """The routes of uploads."""
+    service.beside.append(_FOLDERS.setdefault(service, UploadFolder()).running)
     return table(service, OPERATIONS)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callgate.errors import StoreError
+from callgate.server.approvals import count_waiting
 from callgate.server.counters import BOUNDS_S, Histogram
 from callgate.server.identity import trouble_of
 from callgate.server.openapi import Operation, table
+from callgate.server.shared_metrics import PATH, SharedMetrics
 from callgate.store.statistics import StoreStatistics
 from callgate.wire.endpoint_health import endpoint_states
 
@@ -22,14 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["routes", "text_of"]
 
+WAITING_S, STORE_S = 1.0, 1.5
+"""How long the number of calls that wait is not looked up again, and how long that may take."""
 T = TypeVar("T", bound="tuple[object, ...]")
 
 
-def text_of(service: Service) -> str:
-    """Everything that was counted, as lines."""
+async def text_of(service: Service) -> str:
+    """Everything that this process has counted, as lines."""
     counted = service.metrics
+    waiting = await _waiting(service)
     followers = sum(run.followers for run in service.live)
-    waiting = sum(len(run.waiting) for run in service.live)
     lines = [
         *_counter("callgate_http_requests_total", counted.requests, ("method", "route", "status")),
         *_counter("callgate_runs_total", counted.runs, ("outcome",)),
@@ -51,6 +59,17 @@ def text_of(service: Service) -> str:
         *_process_lines(),
     ]
     return "\n".join(lines) + "\n"
+
+
+async def _waiting(service: Service) -> int:
+    """The calls that wait for a person, in all sessions of the store; as they were last, where it does not answer."""
+    now_s, (looked_s, count) = time.monotonic(), service.waiting_calls
+    if now_s >= looked_s + WAITING_S:
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                count = await count_waiting(service)
+        service.waiting_calls = (now_s, count)
+    return count
 
 
 def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Iterator[str]:
@@ -134,14 +153,16 @@ def _escaped(value: str) -> str:
 
 async def _metrics(service: Service, request: Request) -> Response:
     """Counters, gauges and durations for Prometheus."""
-    return Response(text_of(service), media_type="text/plain; version=0.0.4")
+    text = await (text_of(service) if service.shared_metrics is None else service.shared_metrics.all())
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
-OPERATIONS = (
-    Operation("GET", "/metrics", _metrics, gives={200: {"type": "string"}}, media_type="text/plain", right="admin"),
-)
+OPERATIONS = (Operation("GET", PATH, _metrics, gives={200: {"type": "string"}}, media_type="text/plain", right="admin"),)
 
 
 def routes(service: Service) -> list[Route]:
     """The route of the counters."""
+    if service.options.peers is not None:
+        service.shared_metrics = SharedMetrics(service.options.peers, partial(text_of, service))
+        service.peer_apps[PATH] = service.shared_metrics.answer
     return table(service, OPERATIONS)

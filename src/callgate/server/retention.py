@@ -41,9 +41,10 @@ class Sweeper:
         delete: Callable[[str, float], Awaitable[bool]],
         is_live: Callable[[str], bool],
         forget: Callable[[str], object] | None = None,
+        prune: Callable[[], object] | None = None,
     ) -> None:
         self._store, self._options = store, options
-        self._delete, self._is_live, self._forget = delete, is_live, forget
+        self._delete, self._is_live, self._forget, self._prune = delete, is_live, forget, prune
         self.swept = 0
         """Sessions that were deleted."""
 
@@ -72,6 +73,8 @@ class Sweeper:
         Raises:
             StoreError: the store cannot be used.
         """
+        if self._prune is not None:
+            await asyncio.to_thread(self._prune)
         await clean(self._store)
         count = 0
         now_s = await store_now_s(self._store)  # Sessions are dated by its clock, and that of this machine may be wrong.

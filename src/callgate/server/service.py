@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
+
+from starlette.types import ASGIApp
 
 from callgate.content.prompt import Prompt
 from callgate.errors import ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
@@ -40,6 +43,7 @@ from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.retention import Sweeper
 from callgate.server.run_meter import RunMeter
 from callgate.server.runs import CURRENT, PendingApproval, Run
+from callgate.server.shared_metrics import SharedMetrics
 from callgate.server.waiting_sessions import WaitingSessions
 from callgate.sessions import SessionState, State, Undo, state_from_facts
 from callgate.store import SessionInfo
@@ -141,6 +145,7 @@ class Service:
         providers: Providers | None = None,
         undo: Undo | None = None,
         forget: Callable[[str], object] | None = None,
+        prune: Callable[[], object] | None = None,
         offers: Iterable[object] = (),
     ) -> None:
         self.gate = gate
@@ -181,12 +186,19 @@ class Service:
             delete=self._delete,
             is_live=lambda session: session in self._of_session,
             forget=self.forget,
+            prune=prune,  # Deletes what is too old of that which is kept outside of the store.
         )
         self.waiting_sessions = WaitingSessions(self.store)
         self.admissions = Admissions(self.store) if keeps_principals(self.store) else None
         """Admits runs of clients with quotas."""
         self._warming: list[asyncio.Task[None]] = []
         self._opened = contextlib.AsyncExitStack()
+        self.waiting_calls: tuple[float, int] = (-math.inf, 0)
+        """When the calls that wait were last counted, and how many they were."""
+        self.shared_metrics: SharedMetrics | None = None
+        """The metrics of all processes, where there are several."""
+        self.peer_apps: dict[str, ASGIApp] = {}
+        """Applications by path that answer requests which other processes of the service pass on."""
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
         """Context managers that are entered when the service starts and left when it ends."""
         self.leaving = asyncio.Event()

@@ -7,7 +7,6 @@ import importlib.util
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.routing import Route
@@ -57,7 +56,7 @@ def routes(service: Service) -> list[Route]:
         return [Route(PATH, UntilStop(OwnSessions(endpoint), service.leaving))]
     server.questions.mark_prefix = f"{peers.number}-"
     app = UntilStop(SharedSessions(OwnSessions(endpoint), peers), service.leaving)
-    service.beside.append(partial(peers.serving, app))
+    service.peer_apps[PATH] = app
     return [Route(PATH, app)]
 
 
