@@ -13,7 +13,7 @@ from callgate.errors import InvalidRequestError, RateLimitedError, ServerUnavail
 from callgate.server import Service, ServiceOptions
 from callgate.testing import answer, call, thought
 
-from .conftest import Site, Stage, add, poke, serving
+from .conftest import Site, Slow, Stage, add, poke, serving
 
 anthropic = pytest.importorskip("anthropic", reason="anthropic is not installed")
 pytestmark = pytest.mark.judge("anthropic")
@@ -28,12 +28,12 @@ WEATHER: dict[str, Any] = {
     "description": "Tells the weather.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-STAGE = Stage()
+STAGE, SLOW = Stage(), Slow()
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    gate = Gate(STAGE, [add, poke], policy=Policy(rules=["ask poke"]))
+    gate = Gate(STAGE, [add, poke, SLOW.tool], policy=Policy(rules=["ask poke"]))
     with serving(Service(gate, options=ServiceOptions(token=TOKEN))) as running:
         yield running
 
@@ -64,7 +64,21 @@ def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) 
     ]
     assert (got.type, got.role, got.model, got.stop_reason) == ("message", "assistant", "callgate", "end_turn")
     assert (got.usage.input_tokens, got.usage.cache_read_input_tokens, got.usage.output_tokens) == (3, 4, 5)
-    assert set(model.requests[0].tool_names) == {"add", "poke"}
+    assert set(model.requests[0].tool_names) == {"add", "poke", "slow"}
+
+
+def test_a_stream_begins_before_the_model_says_anything(client: Any) -> None:
+    SLOW.go.clear()
+    STAGE.plays(call("slow"), answer("Done.", usage=USAGE))
+    with client.messages.stream(model="callgate", max_tokens=100, messages=said("Go.")) as stream:
+        events = iter(stream)
+        begun = next(events).type
+        SLOW.go.set()
+        rest = [event.type for event in events]
+        usage = stream.get_final_message().usage
+    SLOW.started.clear()
+    assert (begun, rest.count("message_start"), rest[-1]) == ("message_start", 0, "message_stop")
+    assert (usage.input_tokens, usage.output_tokens) == (3, 5)
 
 
 def test_a_stream_adds_up_to_the_message_and_has_every_event_in_order(client: Any) -> None:

@@ -126,7 +126,7 @@ class MessageEvents(_Message):
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native
         events = [event for part in parts_of(content_of(item)) for event in self._part(part)]
-        return self._begun() + b"".join(map(_event, events))
+        return self.begin() + b"".join(map(_event, events))
 
     def end(self) -> bytes:
         """The end of the last block, how the message ended, and its tokens."""
@@ -134,14 +134,15 @@ class MessageEvents(_Message):
             return b""
         ending = self._ending(self._native, has_calls=self._has_calls)
         last = [*self._closed(), {"type": "message_delta", "delta": ending, "usage": usage_json(self._usage)}]
-        return self._begun() + b"".join(map(_event, [*last, {"type": "message_stop"}]))
+        return self.begin() + b"".join(map(_event, [*last, {"type": "message_stop"}]))
 
     def failed(self, problem: JsonObject) -> bytes:
         """An error as an event."""
         self._has_failed = True
         return _event(problem)
 
-    def _begun(self) -> bytes:
+    def begin(self) -> bytes:
+        """The start of the message, once; tokens that are not known yet come with its end."""
         if self._has_begun:
             return b""
         self._has_begun = True
