@@ -77,6 +77,7 @@ def test_a_stream_begins_before_the_model_says_anything(client: Any) -> None:
         rest = [event.type for event in events]
         usage = stream.get_final_message().usage
     SLOW.started.clear()
+    assert SLOW.states == ["finished"], "the stream began while the call was running, and not after its deadline"
     assert (begun, rest.count("message_start"), rest[-1]) == ("message_start", 0, "message_stop")
     assert (usage.input_tokens, usage.output_tokens) == (3, 5)
 
