@@ -149,8 +149,9 @@ def _guided(
     wanted = str if is_key else _PLAIN
     plain = [member for member in members if isinstance(known(member), wanted) and not isinstance(known(member), Enum)]
     # 1 and true are equal in Python, and 1.0, the same as 1 in JSON, may be taken for either.
-    is_confusable = not is_key and any(known(member) in (0, 1) for member in plain)
-    if is_confusable:
+    # Of an enum the members themselves decide, since flags have values that none of them has.
+    is_confusable = schema["type"] == "literal" and not is_key and any(member in (0, 1) for member in plain)
+    if is_confusable or len(set(map(known, plain))) < len(plain):
         plain = []
     rest = [member for member in members if not any(member is other for other in plain)]
     if not rest:
