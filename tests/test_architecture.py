@@ -27,7 +27,7 @@ WORDS = ("lazy_names", "base_errors", "metadata", "types", "prices", "errors", "
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
     "wire", "gemini", "interactions", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls",
-    "sync", "store", "sessions", "files",
+    "media_files", "sync", "store", "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -91,6 +91,8 @@ ALLOWED = {
     ("calls", "tools"): "the pipeline runs tools",
     ("embedded", "tools"): "which tools fit a question is found in the same way as by find_tools",
     ("tools", "workers"): "functions that ask for a process run in the workers that the program shares",
+    ("tools", "media_files"): "a result may have media of files",
+    ("workers", "media_files"): "so may that of a tool in a worker",
     ("tools", "host"): "a tool that runs can call others, and finds the way by its context",
     ("tools", "foreign"): "tools of other frameworks are recognised where tools come in",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",

@@ -173,10 +173,22 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class PlainJson:
-    """A value that was found to be plain JSON, and its text if that is long."""
+    """A value that was found to be plain JSON, and its text if that is long. Nobody outside of the run has the value."""
 
     value: Any
     encoded: bytes | None = None
+    shown: Any = None
+    """A copy of the value, which is handed out: a change of it reaches neither history nor journal."""
+
+    @classmethod
+    def of(cls, value: Any, encoded: bytes | None = None) -> PlainJson:
+        """Return the value with a copy to hand out."""
+        return cls(value, encoded, copied_json(value))
+
+
+def copied_json(value: Any) -> Any:
+    """Copy plain JSON data."""
+    return marshal.loads(marshal.dumps(cast("Any", value))) if isinstance(value, (dict, list)) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +215,15 @@ class ToolResult:
     def known_json(self) -> PlainJson | None:
         """Return `plain_json` if it belongs to the value of this result, which may have been replaced since."""
         known = self.plain_json
-        return known if known is not None and known.value is self.value else None
+        return known if known is not None and known.shown is self.value else None
+
+    def detached(self) -> ToolResult:
+        """Return the result with a value of its own, which is changed with no other."""
+        known = self.known_json
+        if known is None:
+            return self
+        known = PlainJson.of(copied_json(known.value), known.encoded)
+        return replace(self, value=known.shown, plain_json=known)
 
     @property
     def is_error(self) -> bool:

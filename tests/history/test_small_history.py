@@ -14,7 +14,7 @@ from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.testing import answer, call, text
-from callgate.testing.scripted_model import call_with
+from callgate.testing.scripted_model import call_with, empty
 from callgate.types import Usage
 
 QUARTER = 0.25
@@ -110,10 +110,11 @@ def test_400_turns_stay_under_their_budget_and_every_request_is_valid(compaction
     assert size_of(reply.contents) * QUARTER <= 2_600
 
 
-def test_a_summary_that_fails_costs_the_oldest_turns_and_not_the_run() -> None:
+@pytest.mark.parametrize("summary", [ServerUnavailableError("503"), empty(), call("look", city="Oslo"), "  "])
+def test_a_summary_that_fails_costs_the_oldest_turns_and_not_the_run(summary: Any) -> None:
     def fail(request: Any) -> Any:
         if "Sum up" in str(request.contents[-1]):
-            return ServerUnavailableError("503")
+            return summary
         return "Fine. " * 60
 
     gate = Gate(ScriptedModel([fail], repeat_last=True), limits=Limits(context_tokens=200))

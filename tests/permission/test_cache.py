@@ -19,9 +19,32 @@ from callgate import (
     tool,
 )
 from callgate.errors import UsageError
+from callgate.events import CallFinished, RunEnded
 from callgate.permission import Rate, RateLimits, ResultCache
 from callgate.testing import call
 from callgate.types import ToolResult
+
+
+def test_what_is_done_to_a_result_changes_neither_the_next_one_nor_what_the_model_gets() -> None:
+    @tool(read_only=True)
+    def read() -> dict[str, Any]:
+        """Read."""
+        return {"v": ["real"], "long": "x" * 10_000}
+
+    async def story() -> None:
+        model = ScriptedModel([call("read"), "1", call("read"), "2"])
+        gate = Gate(model, [read], cache=ResultCache())
+        for _ in range(2):
+            async for event in gate.stream("x", session="s"):
+                if isinstance(event, CallFinished):
+                    assert event.result.value["v"] == ["real"]
+                    event.result.value["v"].append("FORGED")
+                if isinstance(event, RunEnded):
+                    event.reply.calls[-1].result.value.clear()
+            sent = model.requests[-1].contents[-1]["parts"][0]["functionResponse"]
+            assert sent["response"]["result"]["v"] == ["real"]
+
+    asyncio.run(story())
 
 
 class Clock:

@@ -282,6 +282,12 @@ def test_progress_of_a_tool_is_an_event():
 
     seen = run(all_of(Gate(ScriptedModel([call("odd"), "ok"]), [odd]).stream("Go")))
     assert [(e.message, e.fraction) for e in seen if isinstance(e, events.CallProgress)] == [("no idea", None)]
+
+    def strange(context: ToolContext) -> None:
+        context.progress(5, "x")  # type: ignore
+
+    seen = run(all_of(Gate(ScriptedModel([call("strange"), "ok"]), [strange]).stream("Go")))
+    assert [(e.message, e.fraction) for e in seen if isinstance(e, events.CallProgress)] == [("5", None)]
     seen = run(all_of(Gate(ScriptedModel([call("work"), "ok"]), [work]).stream("Go")))
     assert [(e.message, e.fraction) for e in seen if isinstance(e, events.CallProgress)] == [("half way", 0.5)]
 

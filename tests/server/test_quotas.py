@@ -60,11 +60,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """`serve(model, limits)`: a service with one token that has these limits."""
     with contextlib.ExitStack() as stack:
 
-        def start(model: Any, limits: str, policy: Policy | None = None, **options: Any) -> Site:
+        def start(model: Any, limits: str, policy: Policy | None = None, *, priced: bool = True, **options: Any) -> Site:
             path = tmp_path / "access.toml"
             path.write_text(f'[tokens.ann]\nsha256 = "{token_hash(TOKEN)}"\n{limits}\n')
             path.chmod(0o600)
-            prices = {model.name: Price(input=1.0, output=1_000_000.0)}
+            prices = {model.name: Price(input=1.0, output=1_000_000.0)} if priced else None
             gate = Gate(model, [add], store=str(tmp_path / "sessions.db"), prices=prices, policy=policy)
             options = {"stop_s": 2.0} | options
             return stack.enter_context(
@@ -90,6 +90,17 @@ def test_a_passed_on_request_costs_what_a_run_costs(serve) -> None:
     assert used(site) == (12, pytest.approx(4.000008))
     refused = site.post("/v1/chat/completions", PASSED_ON, **ANN)
     assert (refused.status, refused.json["error"]["code"]) == (429, "quota_exceeded")
+
+
+def test_a_limited_cost_that_nobody_can_count_is_refused_before_the_model_is_asked(serve) -> None:
+    model = ScriptedModel([answer("Hello.", usage=USAGE)])
+    site = serve(model, "cost_per_day = 3.0", priced=False)
+    refused = site.post("/v1/chat/completions", PASSED_ON, **ANN)
+    assert (refused.status, refused.json["error"]["code"]) == (503, "price_unknown")
+    refused = site.post("/api/v1/chat", {"prompt": "Hello"}, **ANN)
+    assert refused.status == 503
+    assert "no price of 'scripted' is known" in str(refused.json)
+    assert model.requests == []
 
 
 def test_a_passed_on_stream_that_its_client_breaks_off_counts_what_was_reported(serve) -> None:

@@ -37,6 +37,16 @@ def answered(*ids: str | None, name: str = "wx", response: Any = None) -> dict[s
     return {"role": "user", "parts": made}
 
 
+def answered_with_media(data: str) -> dict[str, Any]:
+    inner = {
+        "id": "a",
+        "name": "wx",
+        "response": {"result": 1},
+        "parts": [{"inlineData": {"mimeType": "a/b", "data": data}}],
+    }
+    return {"role": "user", "parts": [{"functionResponse": inner}]}
+
+
 def body(*contents: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"contents": list(contents or [asked()])} | more
 
@@ -167,6 +177,15 @@ BAD_CONTENTS = {
         "'data' is already set",
     ),
     "part_data none": (body({"role": "user", "parts": [{"thought": True}]}), "must have one initialized field"),
+    "media_given": (
+        body({"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": ""}}]}),
+        "inline_data.data",
+    ),
+    "media_given type": (body({"role": "user", "parts": [{"inlineData": {"data": "AAAA"}}]}), "inline_data.mime_type"),
+    "media_given response": (
+        body(asked(), called("a"), answered_with_media("")),
+        "function_response.parts[0].inline_data.data",
+    ),
     "names_given": (body(asked(), called("a"), answered("a", name="")), "function_response.name: Name cannot be empty."),
     "system_is_text": (body(systemInstruction={"parts": [{"inlineData": {"data": "AAAA"}}]}), BARE),
     "first_turn": (body({"role": "model", "parts": [{"text": "hi"}]}, asked()), "alternate between user and model"),

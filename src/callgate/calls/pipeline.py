@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
@@ -33,6 +33,7 @@ from callgate.host import run_for
 from callgate.machine import facts
 from callgate.permission.approval import Approval
 from callgate.permission.guard import CallGuard
+from callgate.strict_json import without_surrogates
 from callgate.tools.call import CachedCall, CallObserver, RunningCall
 from callgate.types import CallRecord, FunctionCall, Progress, ToolResult
 
@@ -299,7 +300,8 @@ class CallPipeline:
         event_loop = asyncio.get_running_loop()
 
         def report(message: str, fraction: float | None = None) -> None:
-            if fraction is not None and not 0 <= fraction <= 1:
+            message = without_surrogates(message if isinstance(cast("Any", message), str) else str(message))
+            if not isinstance(cast("Any", fraction), (int, float)) or not 0 <= cast("float", fraction) <= 1:
                 fraction = None  # An observer would have to guess what is meant.
             with contextlib.suppress(RuntimeError):  # The loop is closed: there is no observer.
                 event_loop.call_soon_threadsafe(self._take_progress, CallProgress(call_id, message, fraction))

@@ -39,18 +39,23 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from operator import is_
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
-from callgate.content.build import inline_part
+from callgate.content.build import inline_part, media_part
 from callgate.content.plain_copy import EXACT_INT_MAX, PIECE_VALUES, NotPlainError, PlainCopy
+from callgate.errors import ToolError, UsageError
 from callgate.types import JsonObject, Media, Part
 
-__all__ = ["NODES_MAX", "Encoded", "is_small", "json_safe"]
+__all__ = ["NODES_MAX", "Encoded", "ReadMedia", "UnsendableMediaError", "is_small", "json_safe"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
 NOTE_CHARS_MAX = 500
+
+
+ReadMedia: TypeAlias = Callable[[Media], Media]
+"""Media -> the same with its bytes or its address. Raises a `UsageError` for what cannot be sent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,9 +67,13 @@ class Encoded:
     notes: tuple[str, ...] = ()
 
 
-def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encoded:
-    """The value as plain JSON data by the table above. Never raises (but for Ctrl-C) and never loops, whatever it is."""
-    return encoded_by(value, Encoder(depth_max))
+def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX, read_media: ReadMedia | None = None) -> Encoded:
+    """The value as plain JSON data by the table above. Never loops, and never raises, whatever the value is.
+
+    Raises:
+        UnsendableMediaError: `read_media` cannot read media in it.
+    """
+    return encoded_by(value, Encoder(depth_max, read_media=read_media))
 
 
 def is_small(value: object, *, nodes_max: int = 2_000, chars_max: int = 200_000) -> bool:
@@ -94,11 +103,17 @@ def encoded_by(value: object, encoder: Encoder) -> Encoded:
     return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(encoder.notes))
 
 
+class UnsendableMediaError(ToolError):
+    """Media of a result that cannot be read or sent."""
+
+
 class Encoder:
     """Walks one value. Tracks the path (for cycles), a budget of nodes (for shared structures) and the changes."""
 
-    def __init__(self, depth_max: int, names_taken: Iterable[str] = ()) -> None:
+    def __init__(self, depth_max: int, names_taken: Iterable[str] = (), read_media: ReadMedia | None = None) -> None:
         self.depth_max = depth_max
+        self.read_media = read_media
+        """Reads files of media; where there is none, media of a path cannot be written."""
         self.media: list[Part] = []
         self.media_names = set(names_taken)
         self.notes: dict[str, None] = {}
@@ -128,13 +143,19 @@ class Encoder:
         try:
             return self.structure(value, kind, depth + 1)
         except BaseException as error:  # the value's own code failed in some way; the call itself succeeded
-            if isinstance(error, KeyboardInterrupt) and type(error) is not KeyboardInterrupt:
-                raise  # by a signal handler of the program
+            if self.is_raised(error):
+                raise
             what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
             self.note(f"A value of type {what} could not be written ({why}).")
             return {"unserialisable": _name_of(kind)}
         finally:
             self.path.discard(id(value))
+
+    def is_raised(self, error: BaseException) -> bool:
+        """True for an error that is not the value's own."""
+        if isinstance(error, UnsendableMediaError):
+            return self.read_media is not None
+        return isinstance(error, KeyboardInterrupt) and type(error) is not KeyboardInterrupt  # of a signal handler
 
     def structure(self, value: Any, kind: type[Any], depth: int) -> Any:
         if kind is dict:
@@ -229,7 +250,22 @@ class Encoder:
         plain = self.encode(key, self.depth_max - 2)
         return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
+    def readable(self, media: Media) -> Media:
+        """The media with its bytes or its address."""
+        try:
+            if self.read_media is not None:
+                return self.read_media(media)
+            if media.path is not None:
+                raise UsageError("media of a path must be read first")
+        except UsageError as error:
+            raise UnsendableMediaError(f"The tool returned media that cannot be sent: {error}.") from error
+        return media
+
     def reference(self, media: Media) -> JsonObject:
+        media = self.readable(media)
+        if media.uri is not None:
+            self.media.append(media_part(media))
+            return {"uri": strict_json.without_surrogates(media.uri)}
         suffix = media.mime_type.rpartition("/")[2].partition(";")[0].partition("+")[0] or "bin"
         wanted = strict_json.without_surrogates(media.name or f"media_{len(self.media) + 1}.{suffix}")
         prefixed = (f"{number}_{wanted}" for number in itertools.count(len(self.media) + 1))

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast, get_args
 
 from callgate import strict_json
-from callgate.content.build import inline_part
-from callgate.content.json_safe import NOTES_MAX, Encoded, Encoder, encoded_by, json_safe
+from callgate.content.build import media_part
+from callgate.content.json_safe import NOTES_MAX, Encoded, Encoder, ReadMedia, UnsendableMediaError, encoded_by, json_safe
 from callgate.content.normalize import spelled_part
 from callgate.content.read import display_names, media_of
 from callgate.content.read_call import ARGS_VALUES_MAX
@@ -33,25 +33,33 @@ _STATUSES: tuple[str, ...] = get_args(ResultStatus)
 
 
 def sanitize_result(
-    result: object, *, call: FunctionCall, depth_max: int = strict_json.DEPTH_MAX, duration_s: float | None = None
+    result: object,
+    *,
+    call: FunctionCall,
+    depth_max: int = strict_json.DEPTH_MAX,
+    duration_s: float | None = None,
+    read_media: ReadMedia | None = None,
 ) -> ToolResult:
     """Build the result of a call from its tool's return value: a plain value, or a `ToolResult`.
 
     Values become JSON by the table of `json_safe`. An unknown status makes a failed result; an error has a message and no
-    value; notes are texts, and media are parts that can be sent. Never raises.
+    value; notes are texts, and media are parts that can be sent.
+
+    Raises:
+        UnsendableMediaError: `read_media` cannot read media of the result.
     """
     if not isinstance(result, ToolResult):
-        return _finished(call, result, depth_max, duration_s=duration_s or 0.0)
+        return _finished(call, result, depth_max, duration_s=duration_s or 0.0, read_media=read_media)
     notes = _notes(result.notes)
     duration_s = _seconds(result.duration_s) if duration_s is None else duration_s
-    media, left_out = _media(result.media)
+    media, left_out = _media(result.media, read_media)
     if left_out:
         notes = (*notes, f"{left_out} media item(s) that cannot be sent were left out.")
     if result.status == "finished":
         if error := _text(result.error):
             notes = (*notes, f"The tool also reported an error: {error}")
         value = result.known_json or result.value
-        return _finished(call, value, depth_max, notes=notes, media=media, duration_s=duration_s)
+        return _finished(call, value, depth_max, notes=notes, media=media, duration_s=duration_s, read_media=read_media)
     if result.value is not None:
         notes = (*notes, "The value that the tool gave besides its error was left out.")
     status, error = result.status, _text(result.error) or NO_REASON
@@ -72,7 +80,7 @@ def sanitize_result(
 def plain_json(value: Any) -> PlainJson:
     """Mark a value as plain JSON, with its text if that is long. The value must not be changed afterwards."""
     encoded = b"" if isinstance(value, str) else strict_json.dump_pieces(value, is_finite=True)
-    return PlainJson(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
+    return PlainJson.of(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
 
 
 def _finished(
@@ -83,17 +91,18 @@ def _finished(
     notes: tuple[str, ...] = (),
     media: tuple[Part, ...] = (),
     duration_s: float,
+    read_media: ReadMedia | None = None,
 ) -> ToolResult:
     if isinstance(value, PlainJson):
         known, encoded = value, Encoded(value.value)
     else:
-        encoded = encoded_by(value, Encoder(depth_max, display_names(media)))
+        encoded = encoded_by(value, Encoder(depth_max, display_names(media), read_media))
         known = plain_json(encoded.value)
     return ToolResult(
         call_id=call.id,
         name=call.name,
         status="finished",
-        value=known.value,
+        value=known.shown,
         notes=(*notes, *encoded.notes),
         media=(*media, *encoded.media),
         duration_s=duration_s,
@@ -108,17 +117,21 @@ def _notes(notes: Any) -> tuple[str, ...]:
     return tuple([text for text in texts if text][: 5 * NOTES_MAX])
 
 
-def _media(media: Any) -> tuple[tuple[Part, ...], int]:
+def _media(media: Any, read_media: ReadMedia | None) -> tuple[tuple[Part, ...], int]:
     """The media that can be sent, and how many cannot."""
     given: list[Any] = list(cast("Iterable[Any]", media)) if isinstance(media, (list, tuple)) else [media] if media else []
-    parts = [part for item in given if (part := _media_part(item)) is not None]
+    parts = [part for item in given if (part := _media_part(item, read_media)) is not None]
     return tuple(parts), len(given) - len(parts)
 
 
-def _media_part(item: Any) -> Part | None:
+def _media_part(item: Any, read_media: ReadMedia | None) -> Part | None:
     if isinstance(item, Media):
         try:
-            item = inline_part(item)
+            item = media_part(Encoder(1, read_media=read_media).readable(item))
+        except UnsendableMediaError:
+            if read_media is not None:
+                raise
+            return None
         except (TypeError, ValueError, AttributeError):  # Not bytes, or not text.
             return None
     if not isinstance(item, Mapping):

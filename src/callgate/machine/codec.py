@@ -99,6 +99,8 @@ def encode(fact: Fact) -> bytes:
     encoded = None if known is None else known.encoded
     left_out = ("plain_json",) if encoded is None else ("plain_json", "value")
     plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in left_out}
+    if known is not None and encoded is None:
+        plain["value"] = known.value
     line = strict_json.dump({**record, "result": plain})
     # The JSON of a long value is there already: the value ends the result, and the result ends the line.
     return line if encoded is None else line[:-2] + b',"value":' + encoded + b"}}"
@@ -191,7 +193,8 @@ def _word_reader(word: type[Any]) -> _Reader:
             record = {"input_tokens": record["prompt_tokens"], **record}  # The name in journals written before the rename.
         given = {name: reader(record[name]) for name, reader in readers if name in record}
         if word is ToolResult:
-            given["plain_json"] = PlainJson(given.get("value"))  # It was just read from JSON.
+            known = given["plain_json"] = PlainJson.of(given.get("value"))  # It was just read from JSON.
+            given["value"] = known.shown
         return word(**given)
 
     return read

@@ -71,6 +71,14 @@ def provider_of_model(model: Model) -> str:
     return str(getattr(model, "provider", "callgate"))
 
 
+def billed_names(model: Model) -> list[str]:
+    """The names of the models that may answer and are billed for it; a model with `is_free = True` is not."""
+    members = getattr(model, "models", None) or ([native] if (native := getattr(model, "native", None)) is not None else [])
+    if members:
+        return [name for member in members for name in billed_names(member)]
+    return [] if getattr(model, "is_free", False) else [model.name]
+
+
 def origin_of(model: Model) -> str:
     """The origin of the signatures in a model's answers."""
     return str(getattr(model, "origin", model.name))

@@ -36,6 +36,8 @@ class Respond(Protocol):
 class DemoModel:
     """A scripted model: recognises a few questions, calls matching tools if they are declared, and reports the results."""
 
+    is_free = True
+
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
 

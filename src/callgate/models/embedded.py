@@ -83,6 +83,7 @@ class EmbeddedModel:
     """
 
     provider = "callgate.embedded"
+    is_free = True
     calls_by_prompt = True
     """Tools are declared in the format that it was trained on, in every mode."""
 

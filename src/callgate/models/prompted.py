@@ -84,6 +84,11 @@ class PromptedModel:
         self._settings: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
 
     @property
+    def native(self) -> Model:
+        """The model that is asked."""
+        return self._inner
+
+    @property
     def name(self) -> str:
         """The inner model's name."""
         return self._inner.name

@@ -95,13 +95,13 @@ class ResultCache:
             return None
         self._entries.move_to_end(slot.key)
         note = "This is the result of the same call a short time ago; it was not run again."
-        return replace(entry.result, call_id=call.id, notes=(*entry.result.notes, note), duration_s=0.0)
+        return replace(entry.result.detached(), call_id=call.id, notes=(*entry.result.notes, note), duration_s=0.0)
 
     def put(self, slot: Slot, result: ToolResult) -> None:
         """Keep a result, unless it is an error or something was changed since the call began."""
         if result.is_error or slot.generation != self._generation(slot.touches):
             return
-        self._entries[slot.key] = _Entry(result, slot.generation, self._clock() + self._ttl_s)
+        self._entries[slot.key] = _Entry(result.detached(), slot.generation, self._clock() + self._ttl_s)
         self._entries.move_to_end(slot.key)
         while len(self._entries) > self._entries_max:
             self._entries.popitem(last=False)

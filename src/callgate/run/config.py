@@ -17,6 +17,7 @@ from callgate.models import (
     ContextCache,
     Model,
     ModelRequest,
+    billed_names,
     close_model,
     origin_of,
     provider_of_model,
@@ -79,6 +80,11 @@ class GateConfig:
         """Raise now what would fail in the first request."""
         if choice not in ("auto", "none"):
             tool_config(choice, self.declare().known.names)
+
+    def unpriced(self) -> list[str]:
+        """The models that may answer and have no price today."""
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        return [name for name in billed_names(self.model) if self.find_price(name, today) is None]
 
     def cost_of(self, usage: Usage, who: AnsweredBy, version: str | None = None) -> float | None:
         """Return the cost of one answer, if the price of the model, or of the version that answered, is known."""

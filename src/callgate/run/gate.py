@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         Usage,
     )
 
-__all__ = ["Gate", "context_tokens", "cost_of", "guard_of"]
+__all__ = ["Gate", "context_tokens", "cost_of", "guard_of", "unpriced_models"]
 
 
 class Gate(RunMethods):
@@ -369,6 +369,11 @@ class Gate(RunMethods):
 def guard_of(gate: Gate) -> Guard:
     """The guard before a gate's tools, for the other doors to the same tools."""
     return gate._config.guard  # pyright: ignore[reportPrivateUsage]
+
+
+def unpriced_models(gate: Gate) -> list[str]:
+    """Return the models of a gate that may answer and have no price."""
+    return gate._config.unpriced()  # pyright: ignore[reportPrivateUsage]
 
 
 def cost_of(gate: Gate, usage: Usage, who: AnsweredBy | None = None, version: str | None = None) -> float | None:

@@ -8,24 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from callgate.content.build import media_part
-from callgate.content.media_types import HEAD_BYTES, media_type_of
 from callgate.content.prompt import Prompt
 from callgate.content.read import media_of
 from callgate.errors import UsageError
 from callgate.events import Event, Notice
 from callgate.machine.facts import UploadedFile
+from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media
 from callgate.models import Model
 from callgate.types import Media, Part
 
 __all__ = ["INLINE_BYTES_MAX", "ModelFiles", "delete_files", "files_of", "sendable_prompt", "use_files"]
-
-INLINE_BYTES_MAX = 14 * 1024 * 1024
-"""Bytes of media in one prompt that are sent in the request: it may have 20 MB, and base64 adds a third."""
 
 
 class ModelFiles(Protocol):
@@ -78,14 +74,14 @@ async def sendable_prompt(
         size = await asyncio.to_thread(_size_of, media)
         if used + size <= INLINE_BYTES_MAX:
             used += size
-            sent.append(await asyncio.to_thread(_read, media))
+            sent.append(await asyncio.to_thread(read_media, media))
             continue
         if files is None:
             raise UsageError(
-                f"{_name(media)!r} has {size:,} bytes; {model.name!r} takes at most {INLINE_BYTES_MAX:,} bytes of media in "
-                "a prompt, and has no uploads"
+                f"{name_of(media)!r} has {size:,} bytes; {model.name!r} takes at most {INLINE_BYTES_MAX:,} bytes of media "
+                "in a prompt, and has no uploads"
             )
-        file = await files.upload(media, None if emit is None else _reporter(_name(media), emit))
+        file = await files.upload(media, None if emit is None else _reporter(name_of(media), emit))
         uploaded[file.name] = file
         sent.append(media_part(Media(uri=file.uri, mime_type=file.mime_type)))
     return sent, tuple(uploaded.values())
@@ -133,10 +129,6 @@ def _uploaded_before(item: Any, files: ModelFiles | None) -> UploadedFile | None
     return files.find(uri) if files is not None and isinstance(uri, str) else None
 
 
-def _name(media: Media) -> str:
-    return media.name or os.path.basename(media.path or "") or "media"
-
-
 def _size_of(media: Media) -> int:
     if media.path is None:
         return len(media.data)
@@ -144,23 +136,6 @@ def _size_of(media: Media) -> int:
         return os.stat(media.path).st_size
     except OSError as error:
         raise UsageError(f"{media.path!r} cannot be read: {error.strerror}") from error
-
-
-def _read(media: Media) -> Media:
-    """Return media with its bytes and its type."""
-    data = media.data
-    if media.path is not None:
-        try:
-            with open(media.path, "rb") as file:
-                data = file.read(INLINE_BYTES_MAX + 1)
-        except OSError as error:
-            raise UsageError(f"{media.path!r} cannot be read: {error.strerror}") from error
-    kind = media.mime_type or media_type_of(data[:HEAD_BYTES], _name(media))
-    if not data:
-        raise UsageError(f"{_name(media)!r} is empty")
-    if not kind:
-        raise UsageError(f"the type of {_name(media)!r} is not known: pass Media(..., mime_type='image/png')")
-    return replace(media, data=data, mime_type=kind, path=None, name=media.name or (_name(media) if media.path else None))
 
 
 def _reporter(name: str, emit: Callable[[Event], Awaitable[None]]) -> Callable[[int, int], Awaitable[None]]:

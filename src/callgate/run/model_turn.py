@@ -217,6 +217,10 @@ class ModelTurn:
                 summary, usage, cost = await run.cancellation.during(self._summarize(plan.summarized))
             except ModelError as error:
                 await run.emit(Notice("summary_failed", f"The history could not be summarized: {error}", "warning"))
+            else:
+                if not summary:
+                    said = "The history could not be summarized: the model gave no summary."
+                    await run.emit(Notice("summary_failed", said, "warning"))
         fact = facts.HistoryShortened(dropped=plan.dropped, plan=plan, summary=summary or None, usage=usage, cost=cost)
         await run.note(fact)
         await run.emit(Notice("history_shortened", plan.sentence(has_summary=bool(summary))))

@@ -75,6 +75,7 @@ class Resources:
         is_live = config.executor.is_live
         if not is_live:
             config.check_choice(request.tool_choice)
+        _check_prices(config)
         config.executor.check_deps(request.deps)
         # Before the session is acquired: an upload may take long.
         prompt, uploads = await sendable_prompt(request.prompt, config.model, emit)
@@ -220,3 +221,18 @@ def check_event_loop() -> None:
             "callgate runs on asyncio, and no event loop of it runs here: use asyncio, or anyio with "
             "backend='asyncio'; sync code, and trio in a worker thread, use gate.run_sync(...)"
         ) from None
+
+
+def _check_prices(config: GateConfig) -> None:
+    """Refuse limits of cost that could never be reached.
+
+    Raises:
+        UsageError: there is one, and a model that may answer has no price.
+    """
+    named = [name for name in ("run_cost", "session_cost") if getattr(config.limits, name) is not None]
+    if named and (unpriced := config.unpriced()):
+        models = " and ".join(map(repr, unpriced))
+        raise UsageError(
+            f"Limits({named[0]}=...) cannot be held: no price of {models} is known; pass prices={{{unpriced[0]!r}: "
+            "Price(input=..., output=...)}, or leave the limit out"
+        )

@@ -26,7 +26,7 @@ from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
 from callgate.permission import Answered, Approval
-from callgate.run.gate import Gate, context_tokens, cost_of
+from callgate.run.gate import Gate, context_tokens, cost_of, unpriced_models
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
@@ -341,20 +341,26 @@ class Service:
         try:
             principal = CURRENT_PRINCIPAL.get()
             if principal is not None and principal is not EVERYTHING:
-                await self._admit(principal, place, _new_meter(gate, sent_bytes, settings))
+                await self._admit(principal, place, _new_meter(gate, sent_bytes, settings), gate)
         except BaseException:
             place.release()
             raise
         return place
 
-    async def _admit(self, principal: Principal, place: Place, meter: RunMeter) -> None:
+    async def _admit(self, principal: Principal, place: Place, meter: RunMeter, gate: Gate) -> None:
         """Let a place count over all processes, if the client has quotas.
 
         Raises:
-            HttpError: the client has too many, or has used up its quota.
+            HttpError: the client has too many, has used up its quota, or has one of cost where no price is known.
         """
         if principal.quota.runs is None and not principal.quota.is_metered:
             return
+        if principal.quota.cost_per_day is not None and (names := unpriced_models(gate)):
+            models = " and ".join(map(repr, names))
+            said = (
+                f"the cost of {principal.name!r} is limited, and no price of {models} is known: the operator sets 'prices'"
+            )
+            raise HttpError(503, "price_unknown", said)
         if self.admissions is None:
             raise HttpError(503, "store_unavailable", "this store does not know whose sessions are whose")
         place.admission = await self.admissions.admit(principal, meter.expected())
@@ -409,7 +415,7 @@ class Service:
             gate = gate.with_options(system=system, settings=cast("ModelSettings | None", ask.settings))
         meter = self._meter_of(principal, gate, ask, session)
         if principal is not None and meter is not None:
-            await self._admit(principal, place, meter)
+            await self._admit(principal, place, meter, gate)
         # A client that has read that a run is over may begin the next one, even if its session is being released still.
         while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
             await held.done.wait()

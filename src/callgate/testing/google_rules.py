@@ -163,6 +163,18 @@ def _part_data(case: Case) -> Iterator[Refusal]:
             yield Refusal("Model input cannot be empty.", place)
 
 
+def _media_given(case: Case) -> Iterator[Refusal]:
+    for place, part in _each_part(case):
+        inner = as_list(as_object(part.get("functionResponse")).get("parts"))
+        below = [(f"{place}.function_response.parts[{at}]", as_object(item)) for at, item in enumerate(inner)]
+        for where, one in ((place, part), *below):
+            blob = as_object(one.get("inlineData"))
+            missing = [key for key in ("mimeType", "data") if "inlineData" in one and not blob.get(key)]
+            if missing:
+                word = {"mimeType": "mime_type", "data": "data"}[missing[0]]
+                yield Refusal(f"* GenerateContentRequest.{where}.inline_data.{word}: must not be empty.\n", where)
+
+
 def _each_part(case: Case) -> Iterator[tuple[str, JsonObject]]:
     for index, content in enumerate(case.contents):
         for at, part in enumerate(_parts(content)):
@@ -357,6 +369,7 @@ CONTENT_RULES: dict[str, Rule] = {
     "role": _roles,
     "parts_exist": _parts_exist,
     "part_data": _part_data,
+    "media_given": _media_given,
     "names_given": _names_given,
     "system_is_text": _system_is_text,
     "cached_alone": _cached_alone,

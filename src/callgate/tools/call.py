@@ -20,6 +20,7 @@ from callgate.content.json_safe import is_small
 from callgate.content.sanitize import sanitize_result
 from callgate.errors import ToolError
 from callgate.host import enter
+from callgate.media_files import MediaReader
 from callgate.strict_json import without_surrogates
 from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
@@ -174,7 +175,14 @@ class RunningCall:
             return self._failure(outcome.error)
         duration_s = self._duration()
         value = outcome.value
-        sound = partial(sanitize_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
+        sound = partial(
+            sanitize_result,
+            value,
+            call=self.call,
+            depth_max=self._depth_max,
+            duration_s=duration_s,
+            read_media=MediaReader(),
+        )
         # A long value takes time to encode, which must not block others; a custom class may raise anything.
         is_quick = is_small(value.value if isinstance(value, ToolResult) else value)
         read = user_code.call(sound) if is_quick else await asyncio.to_thread(user_code.call, sound)

@@ -29,6 +29,7 @@ from callgate.content.json_safe import json_safe
 from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, ToolOptions, function_tool
 from callgate.errors import JsonError, ToolError
 from callgate.host import Ask, ask_host, enter
+from callgate.media_files import MediaReader
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
 from callgate.types import ToolContext, ToolResult
@@ -333,11 +334,12 @@ def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
 
 
 def _finished(value: object) -> dict[str, Any]:
+    reader = MediaReader()
     if isinstance(value, ToolResult):
-        safe = json_safe(value.value)
+        safe = json_safe(value.value, read_media=reader)
         error, notes, media = value.error, [*value.notes, *safe.notes], [*value.media, *safe.media]
         return {"status": value.status, "value": safe.value, "error": error, "notes": notes, "media": media}
-    safe = json_safe(value)
+    safe = json_safe(value, read_media=reader)
     outcome: dict[str, Any] = {"status": "finished", "value": safe.value}
     if safe.notes or safe.media:
         outcome |= {"notes": safe.notes, "media": safe.media}

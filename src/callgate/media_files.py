@@ -1,0 +1,79 @@
+"""Media that can be sent: the bytes of a file, and the type of bytes.
+
+`Media` with a path, bytes or an address comes in; the same with bytes and a type, or with its address, goes out. Reads
+files, so it runs beside the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+
+from callgate.content.media_types import HEAD_BYTES, media_type_of
+from callgate.errors import UsageError
+from callgate.types import Media
+
+__all__ = ["INLINE_BYTES_MAX", "MediaReader", "name_of", "read_media"]
+
+INLINE_BYTES_MAX = 14 * 1024 * 1024
+"""Bytes of media in one prompt or result that are sent in the request: it may have 20 MB, and base64 adds a third."""
+
+
+class MediaReader:
+    """Reads the media of one result; together they are no larger than a request may have."""
+
+    def __init__(self) -> None:
+        self._left = INLINE_BYTES_MAX
+
+    def __call__(self, media: Media) -> Media:
+        """Return the media with its bytes and type, or with its address.
+
+        Raises:
+            UsageError: it cannot be read or sent; the message says why.
+        """
+        if media.uri is not None:
+            kind = media.mime_type or media_type_of(b"", media.uri.partition("?")[0]) or ""
+            return replace(media, mime_type=kind)
+        found = read_media(media)
+        self._left -= len(found.data)
+        if self._left < 0:
+            raise UsageError(f"{name_of(media)!r} is too large: a result may have {INLINE_BYTES_MAX:,} bytes of media")
+        return found
+
+
+def name_of(media: Media) -> str:
+    """The name of media for a message."""
+    return media.name or os.path.basename(media.path or "") or "media"
+
+
+def read_media(media: Media) -> Media:
+    """Return media with its bytes and its type.
+
+    Raises:
+        UsageError: there are none, or the file is none that can be read.
+    """
+    data = media.data
+    if media.path is not None:
+        try:
+            data = _bytes_of(media.path)
+        except OSError as error:
+            raise UsageError(f"{name_of(media)!r} cannot be read: {error.strerror}") from error
+    kind = media.mime_type or media_type_of(data[:HEAD_BYTES], name_of(media))
+    if not data:
+        raise UsageError(f"{name_of(media)!r} is empty")
+    if not kind:
+        raise UsageError(f"the type of {name_of(media)!r} is not known: pass Media(..., mime_type='image/png')")
+    named = media.name or (name_of(media) if media.path else None)
+    return replace(media, data=data, mime_type=kind, path=None, name=named)
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is not a regular file")
+        return file.read(INLINE_BYTES_MAX + 1)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # The other end of a pipe would be waited for.
