@@ -355,3 +355,13 @@ def test_a_target_that_is_a_whole_address_is_served_by_the_host_that_it_names(se
     assert site.get("http://evil.example/api/v1/tools", Host="evil.example").error == (421, "wrong_host")
     assert site.get(f"http://user@{at}/api/v1/tools").error == (421, "wrong_host")
     assert site.get("http:///api/v1/tools").error == (421, "wrong_host")
+
+
+def test_metrics_answer_for_any_host_to_a_token_and_to_nobody_else(serve) -> None:
+    site, by_ip = serve(Gate(ScriptedModel([])), token="t" * 40), {"Host": "10.1.2.3:8081"}
+    token = {"Authorization": f"Bearer {'t' * 40}"}
+    assert site.get("/metrics", **by_ip, **token).status == 200
+    assert site.get("/metrics", **by_ip).error == (401, "unauthorized")
+    assert site.get("/api/v1/health", **by_ip, **token).error == WRONG_HOST
+    assert site.get("/metrics", **by_ip, **token, Origin="http://evil.test").error == WRONG_ORIGIN
+    assert serve(Gate(ScriptedModel([]))).get("/metrics", **by_ip).error == WRONG_HOST

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.lifespan.off import LifespanOff
 
 from callgate import Gate, ScriptedModel, tool
+from callgate.server.listen import Server
 from callgate.sessions import load
 from callgate.store import MemoryStore
 from callgate.testing import call, text
@@ -88,3 +92,47 @@ def test_while_runs_come_to_their_end_new_connections_learn_that_the_service_sto
         assert site.chat({"prompt": "One more."}).error == (503, "stopping")
         site.service.gate.cancel("s")
         assert sent.result(WAIT_S).json["metadata"]["finish_reason"] == "cancelled"
+
+
+def test_a_service_that_drains_works_on_while_it_is_down_for_load_balancers(serve: Any) -> None:
+    site = serve(Gate(ScriptedModel(["one", "two"])), drain_s=WAIT_S)
+    site.server.should_exit = True
+    site.until(lambda: site.service.draining)
+    health, chat = site.get("/health"), site.chat({"prompt": "a"}, Connection="")
+    assert (health.status, health.json["status"], health.json["stopping"]) == (503, "down", True)
+    assert (chat.status, chat.headers["connection"]) == (200, "close")
+    site.on_loop(site.service.drained.set)
+
+
+@pytest.mark.parametrize(("number", "drains"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGHUP, True)])
+def test_every_signal_ends_it_cleanly_and_nobody_at_a_terminal_waits_for_load_balancers(
+    number: signal.Signals, drains: bool
+) -> None:
+    seen: list[str] = []
+
+    async def drain() -> None:
+        seen.append("drain")
+
+    async def stop() -> None:
+        seen.append("stop")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("nothing is asked")
+
+    async def story() -> None:
+        server = Server(uvicorn.Config(app, lifespan="off", log_config=None), stop, on_drain=drain)
+        before = signal.getsignal(number)
+        with server.capture_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is before
+        assert server.should_exit
+        server.servers, server.lifespan = [], LifespanOff(server.config)
+        await server.shutdown()
+
+    given = signal.getsignal(signal.SIGHUP)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # It is ignored where the tests run under nohup.
+    try:
+        asyncio.run(story())
+    finally:
+        signal.signal(signal.SIGHUP, given)
+    assert seen == (["drain", "stop"] if drains else ["stop"])

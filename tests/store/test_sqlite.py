@@ -488,3 +488,20 @@ def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_ther
         await again.aclose()
 
     run(story)
+
+
+def test_a_replica_that_fails_is_not_asked_again_for_a_while(tmp_path, caplog, monkeypatch) -> None:
+    async def story() -> None:
+        store = sql.SqlStore(
+            sqlite.Sqlite(tmp_path / "s.db"), replica=sqlite.Sqlite(tmp_path / "missing.db", read_only=True)
+        )
+        try:
+            assert [await store.sessions() for _ in range(3)] == [[], [], []]
+            assert sum("the replica is not used" in record.message for record in caplog.records) == 1
+            monkeypatch.setattr(store, "_replica_after_s", 0.0)
+            assert await store.sessions() == []
+            assert sum("the replica is not used" in record.message for record in caplog.records) == 2
+        finally:
+            await store.aclose()
+
+    asyncio.run(story())

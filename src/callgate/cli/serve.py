@@ -88,6 +88,7 @@ class Options:
     allow_host: tuple[str, ...]
     allow_origin: tuple[str, ...]
     runs: int
+    drain_s: float
     stop_s: float
     debug: bool
     settings: Settings
@@ -136,6 +137,13 @@ class Options:
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
 @click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
+@click.option(
+    "--drain-s",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="How long to work on after SIGTERM, while /health says that load balancers should turn elsewhere.",
+)
 @click.option("--stop-s", type=click.FloatRange(0), default=10.0, show_default=True, help="How long runs may take to end.")
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
@@ -230,7 +238,7 @@ def _serve_many(options: Options, token: str | None) -> int:
         args = _worker_args(sys.argv)
         if options.tool_workers is not None:
             args += ["--workers", options.tool_workers]
-        return run_workers(options.workers, listener, args, token, options.stop_s)
+        return run_workers(options.workers, listener, args, token, options.drain_s + options.stop_s)
 
 
 def _worker_args(argv: list[str]) -> list[str]:
@@ -323,6 +331,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         hosts=(*options.allow_host, *_names(options.host)),
         origins=options.allow_origin,
         runs=options.runs,
+        drain_s=options.drain_s,
         stop_s=options.stop_s,
         keep_sessions_s=_age(options.settings, "retention.sessions"),
         keep_anonymous_s=_age(options.settings, "retention.anonymous"),

@@ -80,7 +80,14 @@ class Application(Starlette):
         """The whole application, outermost first."""
         service = self._service
         rates = RequestRates(service.store if keeps_requests(service.store) else None)
-        return SecurityMiddleware(RouteTable(self.router), service.options, service.metrics, public=PUBLIC, rates=rates)
+        return SecurityMiddleware(
+            RouteTable(self.router),
+            service.options,
+            service.metrics,
+            public=PUBLIC,
+            rates=rates,
+            is_leaving=lambda: service.draining,
+        )
 
 
 def create_app(service: Service) -> Starlette:

@@ -63,12 +63,13 @@ async def state_of(service: Service) -> JsonObject:
     trouble, access_trouble = service.model_trouble, trouble_of(service.options.identities)
     is_degraded = trouble is not None or access_trouble is not None or any(server["error"] for server in servers)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
-    status = "down" if store["state"] == "down" or service.stopping else "degraded" if is_degraded else "healthy"
+    is_ending = service.stopping or service.draining
+    status = "down" if store["state"] == "down" or is_ending else "degraded" if is_degraded else "healthy"
     ready = all(server["error"] is None for server in servers)
     return {
         "status": status,
         "version": __version__,
-        "stopping": service.stopping,
+        "stopping": is_ending,
         "uptime_s": round(time.time() - service.began_s, 3),
         "runs": len(service.live),
         "model": {
@@ -117,7 +118,7 @@ async def _brief_status(service: Service) -> str:
         task = asyncio.ensure_future(state_of(service))
         service.probe = (time.monotonic(), task)
     state = await asyncio.shield(service.probe[1])
-    return "down" if service.stopping else str(state["status"])
+    return "down" if service.stopping or service.draining else str(state["status"])
 
 
 OPERATIONS = (

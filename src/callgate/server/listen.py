@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.constants
+import contextlib
 import errno
 import gc
 import os
@@ -14,7 +15,8 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
 from typing import Any, cast
 
@@ -42,9 +44,16 @@ class Server(uvicorn.Server):
     One that `is_alone` in its process also tunes its garbage collector.
     """
 
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], Awaitable[None]], *, is_alone: bool = False) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_stop: Callable[[], Awaitable[None]],
+        *,
+        on_drain: Callable[[], Awaitable[None]] | None = None,
+        is_alone: bool = False,
+    ) -> None:
         super().__init__(config)
-        self._on_stop = on_stop
+        self._on_drain, self._on_stop = on_drain, on_stop
         self._is_alone = is_alone
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -57,11 +66,34 @@ class Server(uvicorn.Server):
         """The first signal ends it cleanly, a second Ctrl-C at once."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
+        if sig == signal.SIGINT:
+            self._on_drain = None  # Somebody waits at the terminal.
         self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Let a terminal that is closed end it as SIGTERM does, unless the program says otherwise, as by nohup."""
+        is_main = threading.current_thread() is threading.main_thread()
+        hangup = getattr(signal, "SIGHUP", None) if is_main else None
+        if hangup is None or signal.getsignal(hangup) is not signal.SIG_DFL:
+            with super().capture_signals():
+                yield
+            return
+        signal.signal(hangup, self.handle_exit)
+        try:
+            with super().capture_signals():
+                yield
+        finally:
+            signal.signal(hangup, signal.SIG_DFL)
+
+    async def _end(self) -> None:
+        if self._on_drain is not None:
+            await self._on_drain()
+        await self._on_stop()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End. While runs come to their end new connections are accepted, and learn that the service stops."""
-        stopping = asyncio.ensure_future(self._on_stop())
+        stopping = asyncio.ensure_future(self._end())
         while not stopping.done() and not self.force_exit:
             await asyncio.wait({stopping}, timeout=0.1)
         await super().shutdown(sockets)
@@ -90,7 +122,8 @@ def _settle_memory() -> None:
 def server_for(service: Service, *, is_alone: bool = False, tls: tuple[str, str | None] | None = None) -> Server:
     """A server that is ready to run; setting its `should_exit` ends it as a signal would."""
     config = config_of(create_app(service), service.options, tls)
-    return Server(config, service.stop, is_alone=is_alone)
+    drain = service.drain if service.options.drain_s else None
+    return Server(config, service.stop, on_drain=drain, is_alone=is_alone)
 
 
 def config_of(app: ASGIApp, options: ServiceOptions, tls: tuple[str, str | None] | None = None) -> uvicorn.Config:

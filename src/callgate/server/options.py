@@ -59,6 +59,8 @@ class ServiceOptions:
     """How often a quiet stream shows that it is still there."""
     stalled_s: float = 60.0
     """How long a client may not read before its stream is closed."""
+    drain_s: float = 0.0
+    """How long the service works on after SIGTERM while it is `down` for load balancers, before it takes no more runs."""
     stop_s: float = 10.0
     """How long runs may take to end by themselves when the service stops."""
 

@@ -50,6 +50,8 @@ LIVE = "/livez"
 """Costs nothing, shows nothing, and answers probes that know only an address."""
 PROBES = frozenset({LIVE, "/health"})
 """Paths that answer for any host: without the token they show one word, and a web page learns nothing by it."""
+SCRAPED = "/metrics"
+"""Answers for any host to who has a token: monitors know pods by their addresses."""
 PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}), ("/static/",))
 """Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
@@ -156,6 +158,7 @@ class SecurityMiddleware:
         metrics: Counts responses.
         public: Paths that need no token, and beginnings of such paths.
         rates: Counts the requests of principals.
+        is_leaving: True while no connection is to be used again, because the service ends soon.
     """
 
     def __init__(
@@ -166,8 +169,10 @@ class SecurityMiddleware:
         *,
         public: tuple[frozenset[str], tuple[str, ...]],
         rates: RequestRates | None = None,
+        is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self.app = app
+        self._is_leaving = is_leaving
         self.options = options
         self._metrics = metrics
         self._public, self._public_folders = public
@@ -184,7 +189,7 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        answer = _Answer(send, self._metrics, scope)
+        answer = _Answer(send, self._metrics, scope, is_last=self._is_leaving())
         try:
             await self._answer(scope, receive, answer)
         finally:
@@ -255,10 +260,13 @@ class SecurityMiddleware:
 
     def _check_host(self, head: Head) -> str:
         hosts = head.all(b"host")
-        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        found, is_scrape = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None, False
         if found is not None and not self._is_any_host and found[1].lower() not in self._hosts:
             head.is_probe = head.path in PROBES and head.method in ("GET", "HEAD")
-        is_known = found is not None and (head.is_probe or self._is_any_host or found[1].lower() in self._hosts)
+            # A page that a foreign name leads here has no token, and cannot read what needs one.
+            has_token = self._token is not None or self.options.identities is not None
+            is_scrape = has_token and head.path == SCRAPED and head.method in ("GET", "HEAD")
+        is_known = found is not None and (head.is_probe or is_scrape or self._is_any_host or found[1].lower() in self._hosts)
         if not is_known:
             named = ", ".join(map(repr, hosts))[:100] or "none"
             raise HttpError(
@@ -431,10 +439,12 @@ async def _discard(receive: Receive) -> None:
 class _Answer:
     """Adds what every answer says, and counts it."""
 
-    __slots__ = ("_began_s", "_id", "_metrics", "_scope", "_send", "_sent", "_status", "has_begun", "origin")
+    __slots__ = ("_began_s", "_id", "_is_last", "_metrics", "_scope", "_send", "_sent", "_status", "has_begun", "origin")
 
-    def __init__(self, send: Send, metrics: Metrics, scope: Scope) -> None:
+    def __init__(self, send: Send, metrics: Metrics, scope: Scope, *, is_last: bool) -> None:
         self._send = send
+        self._is_last = is_last
+        """True if the connection is closed after it."""
         self.origin: str | None = None
         self._metrics = metrics
         self._scope = scope
@@ -473,6 +483,8 @@ class _Answer:
     def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         id = self._id.encode("ascii")
         own = [*own, (b"x-request-id", id), *([(b"request-id", id)] if is_anthropics(self._scope) else ())]
+        if self._is_last and not any(name.lower() == b"connection" for name, _ in own):
+            own.append((b"connection", b"close"))
         headers = [*own, *SAFE_HEADERS]
         if len(dict(headers)) < len(headers):
             names = {name for name, _ in own}

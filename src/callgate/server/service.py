@@ -162,6 +162,10 @@ class Service:
         self.metrics = Metrics()
         self.began_s = time.time()
         self.stopping = False
+        self.draining = False
+        """True from the signal to end on: load balancers are to turn to other processes."""
+        self.drained = asyncio.Event()
+        """Set when no more requests are expected, so that nothing is waited for any more."""
         self.model_trouble: str | None = None
         """The error of the model's last request; None if that succeeded."""
         self.probe: tuple[float, asyncio.Future[JsonObject]] | None = None
@@ -237,6 +241,13 @@ class Service:
             await other.__aexit__(None, None, None)
         self._gates.clear()
         await self._opened.aclose()
+
+    async def drain(self) -> None:
+        """Work on for `drain_s`, down for load balancers; every response closes its connection."""
+        self.draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.drain_s):
+                await self.drained.wait()
 
     def begin_stop(self) -> None:
         """Takes no new runs; those that wait for a person pause."""

@@ -44,6 +44,8 @@ RELEASE_S = 2.0
 """How long the release of a session is waited for."""
 REPLICA_S = 2.0
 """How long a replica is waited for before the database itself is asked."""
+REPLICA_PAUSE_S = 10.0
+"""How long a replica that failed is not asked, so that one list waits for it once."""
 WRITTEN_S, TRY_S = 5.0, 1.0
 """How long a write shows that the next one will succeed, and how often a store that fails is tried."""
 CHECK_BYTES = 64 * 1024
@@ -72,6 +74,8 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         self.dialect = self._dialect = dialect
         self._database = Database(dialect)
         self._replica = None if replica is None else Database(replica)
+        self._replica_after_s = -math.inf
+        """When the replica may be asked again."""
         self._is_durable = durable == "everything"
         self._tried_s = -math.inf
         """When it was last tried to write after a failure."""
@@ -205,11 +209,12 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
 
     async def _look(self, work: Callable[[Transaction], T]) -> T:
         """Read from the replica, or from the database itself where there is none, or none that answers."""
-        if self._replica is not None:
+        if self._replica is not None and time.monotonic() >= self._replica_after_s:
             try:
                 return await self._replica.do(work, reads=True, patience_s=REPLICA_S)
             except StoreError as error:
-                logger.warning("the replica is not used: %s", error)
+                self._replica_after_s = time.monotonic() + REPLICA_PAUSE_S
+                logger.warning("the replica is not used for %g s: %s", REPLICA_PAUSE_S, error)
         return await self._database.do(work, reads=True, silence_s=self.patience_s)
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
