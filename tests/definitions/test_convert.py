@@ -805,3 +805,34 @@ def test_refusals_and_empty_system_texts_stay_in_their_own_format_only(message: 
     assert convert(history, source="openai", target="openai", kind="history") == Converted(value=history)
     elsewhere = convert(history, source="openai", target="gemini", kind="history").value
     assert texts_in(elsewhere) == (["model", "no", "user", "x"] if "assistant" in message.values() else ["user", "x"])
+
+
+@pytest.mark.parametrize(
+    ("source", "usable", "unknown", "reason"),
+    [
+        ("gemini", {"functionDeclarations": [{"name": "f"}]}, {"dreamReader": {"depth": 3}}, "it runs at Google"),
+        ("gemini", {"name": "f", "description": "Do it."}, {"dream_reader": {}}, "it runs at Google"),
+        (
+            "bedrock",
+            {"toolSpec": {"name": "f", "inputSchema": {"json": {}}}},
+            {"dreamTool": {"name": "x"}},
+            "only Bedrock knows",
+        ),
+        ("openai", {"type": "function", "function": {"name": "f"}}, {"type": "dream_reader"}, "runs at OpenAI"),
+        ("anthropic", {"name": "f", "input_schema": {}}, {"type": "dream_20270101", "name": "dream"}, "Anthropic's own"),
+        ("interactions", {"type": "function", "name": "f"}, {"type": "dream_reader"}, "runs at Google"),
+    ],
+)
+def test_a_kind_of_tool_that_nobody_knows_costs_itself_and_no_other(
+    source: Any, usable: dict[str, Any], unknown: dict[str, Any], reason: str
+) -> None:
+    converted = convert([usable, unknown], source=source, target="mcp", kind="tool")
+    assert list(converted.names) == ["f"]
+    (loss,) = [loss for loss in converted.losses if loss.pointer.startswith("/1")]
+    assert reason in loss.reason
+
+
+@pytest.mark.parametrize("nameless", [{"description": "x"}, {"parameters": {"type": "OBJECT"}}, {"behavior": "BLOCKING"}])
+def test_a_declaration_without_a_name_is_no_tool_of_googles(nameless: dict[str, Any]) -> None:
+    with pytest.raises(ShapeError, match="'name' is missing"):
+        convert([{"name": "f", "description": "x"}, nameless], source="gemini", target="openai", kind="tool")

@@ -40,10 +40,13 @@ NAMES = NameRule(re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}"), re.compile(r"[^A-Za-
 IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOL = ("toolSpecification", "ToolSpecification", "tool_specification", "toolSpec", "tool_spec")
 HOSTED = {"cachePoint": "it is about Bedrock's cache", "systemTool": "it runs at Amazon, and nowhere else"}
+_UNKNOWN = "it is a kind of tool that only Bedrock knows"
 _USE = ("toolUse", "ToolUse", "tool_use")
 _RESULT = ("toolResult", "ToolResult", "tool_result")
 _ID = ("toolUseId", "tool_use_id")
 _SCHEMA = ("inputSchema", "input_schema")
+_OWN = frozenset({*_TOOL, *_SCHEMA})
+"""Fields of a tool that is described in full."""
 _USER = ("userInputMessage", "user_input_message", "UserInputMessage")
 _ASSISTANT = ("assistantResponseMessage", "assistant_response_message", "AssistantResponseMessage")
 _TALK = frozenset({*_USER, *_ASSISTANT, "conversationState"})
@@ -102,8 +105,8 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
     """Read a specification, wrapped or bare, or the index of tools, where each has a key of its own."""
     if not any(key in node.object for key in (*_TOOL, *_SCHEMA)) and _is_index(node.object):
         return [_indexed(key, node.child(key)) for key in node.object]
-    if (kind := next(iter(node.object), "")) in HOSTED and len(node.object) == 1:
-        return [HostedTool(raw=node.object, keyword=kind, reason=HOSTED[kind], at=node.at)]
+    if len(node.object) == 1 and isinstance(node.object[kind := next(iter(node.object))], dict) and kind not in _OWN:
+        return [HostedTool(raw=node.object, keyword=kind, reason=HOSTED.get(kind, _UNKNOWN), at=node.at)]
     return [_tool_from(node.find(*_TOOL) or node, node)]
 
 

@@ -88,7 +88,7 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
 def tools_from(node: Node) -> list[Tool | HostedTool]:
     """Read the declarations of a Tool object and its built-in tools, or one declaration."""
     listed = node.find(*_DECLARATIONS)
-    if listed is None and not {*node.object} <= _BUILT_IN:
+    if listed is None and not _is_built_in(node.object):
         return [_declaration_from(node)]
     declared = [] if listed is None else [_declaration_from(item) for item in listed.items]
     built_in = [
@@ -96,6 +96,13 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
     ]
     reason = "it runs at Google, and nowhere else"
     return [*declared, *(HostedTool(raw={key: at.value}, keyword=key, reason=reason, at=at.at) for key, at in built_in)]
+
+
+def _is_built_in(tool: JsonObject) -> bool:
+    """True for tools that run at Google, also for those that are not known here: nothing in them is of a declaration."""
+    if _BUILT_IN.issuperset(tool):
+        return True
+    return _FIELDS.isdisjoint(tool) and all(isinstance(value, (dict, list)) for value in tool.values())
 
 
 def _declaration_from(node: Node) -> Tool:
