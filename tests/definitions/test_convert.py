@@ -836,3 +836,25 @@ def test_a_kind_of_tool_that_nobody_knows_costs_itself_and_no_other(
 def test_a_declaration_without_a_name_is_no_tool_of_googles(nameless: dict[str, Any]) -> None:
     with pytest.raises(ShapeError, match="'name' is missing"):
         convert([{"name": "f", "description": "x"}, nameless], source="gemini", target="openai", kind="tool")
+
+
+@pytest.mark.parametrize("said", [[], [{"text": "One is done."}]], ids=["at once", "after a sentence"])
+def test_results_of_one_turn_stand_together_where_only_some_of_its_calls_ran_at_the_provider(said: list[Any]) -> None:
+    def use(id: str, name: str) -> dict[str, Any]:
+        return {"toolUse": {"toolUseId": id, "name": name, "input": {}}}
+
+    def result(id: str) -> dict[str, Any]:
+        return {"toolResult": {"toolUseId": id, "content": [{"text": id}], "status": "success"}}
+
+    history = [
+        {"role": "user", "content": [{"text": "Go."}]},
+        {"role": "assistant", "content": [use("a", "mine"), use("b", "theirs"), result("b"), *said]},
+        {"role": "user", "content": [result("a"), {"text": "And?"}]},
+    ]
+    converted = convert(history, source="bedrock", target="gemini", kind="history")
+    contents: Any = converted.value
+    assert judge({"contents": contents}) is None
+    responses = [part["functionResponse"] for part in contents[2]["parts"]]
+    assert [(one["name"], one["response"]) for one in responses] == [("mine", {"result": "a"}), ("theirs", {"result": "b"})]
+    assert ("/2/content/0", "order") in [(loss.pointer, loss.keyword) for loss in converted.losses]
+    assert contents[-1] == {"role": "user", "parts": [{"text": "And?"}]}

@@ -190,7 +190,10 @@ def _converted(written: list[Any], found: Read, losses: list[Loss], names: Mappi
 
 def _history(found: Read, to: Format) -> Converted:
     losses, out = _writing(found, to)
-    messages = [part for message in paired(found.items, to, out) for part in _by_side(message, out)]
+    read = paired(found.items, to, out)
+    messages = [part for message in read for part in _by_side(message, out)]
+    if len(messages) > len(read):
+        _move_late_results(messages, out)
     items = [item for message in messages for item in message.items if isinstance(item, (Call, Result))]
     pieces = [_as_function(item, out) if isinstance(item, Call) else item for item in items]
     renamed, names = _renamed(pieces, to)
@@ -227,6 +230,29 @@ def _by_side(message: Message, out: WriteContext) -> list[Message]:
     if len(sides) <= 1 and (not sides or sides[0][0] == message.role):
         return [message]
     return [replace(message, role=side, items=tuple(items)) for side, items in sides]
+
+
+def _move_late_results(messages: list[Message], out: WriteContext) -> None:
+    """Move results into the message with the first results of the same turn's calls.
+
+    Where some of a turn's calls ran at the provider, and others did not, the results of the latter stand in a later message.
+    """
+    order: dict[str | None, int] = {}
+    first, emptied = 0, list[int]()
+    for place, message in enumerate(messages):
+        if calls := [item for item in message.items if isinstance(item, Call)]:
+            order, first = {call.id: nr for nr, call in enumerate(calls)}, place + 1
+        late = [item for item in message.items if isinstance(item, Result) and item.id in order]
+        if place <= first or not late or not messages[first].items or messages[first].role != "user":
+            continue
+        for item in late:
+            out.lose(item.at, "order", "all results of one turn's calls stand together", "moved to the others")
+        there = sorted((*messages[first].items, *late), key=lambda item: order.get(getattr(item, "id", None), len(order)))
+        messages[first] = replace(messages[first], items=tuple(there))
+        messages[place] = replace(message, items=tuple(item for item in message.items if item not in late))
+        emptied += [] if messages[place].items else [place]
+    for place in reversed(emptied):
+        del messages[place]
 
 
 _KINDS = {"tool": _tools, "call": _calls, "result": _results, "history": _history}
