@@ -99,6 +99,19 @@ def test_a_provider_alone_means_its_usual_model() -> None:
         assert open_model(name, env={"GEMINI_API_KEY": "k"}).name == "gemini-flash-latest"
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("foo:bar", "unknown provider 'foo'"), ("openai:x", "'openai:x' is not the name of a Gemini model"), ("x:y:z", "'x'")],
+)
+def test_the_usual_gemini_model_is_checked_like_a_named_one(named: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        open_model(None, env={**KEY, "GEMINI_MODEL": named})
+    with pytest.raises(UsageError, match=re.escape(said)):
+        choose_model(named, provider="gemini", env=KEY)
+    for prefix in ("gemini", "google"):
+        assert open_model("gemini", env={**KEY, "GEMINI_MODEL": f"{prefix}:gemini-x"}).name == "gemini-x"
+
+
 def test_google_is_another_name_of_the_provider_gemini() -> None:
     model = choose_model("google:gemini-3.8-flash", env=KEY)
     assert isinstance(model, GeminiModel)

@@ -42,7 +42,7 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
     """The store that was named, by the command or by a setting, else the usual file.
 
     Raises:
-        InputError: a setting is wrong, or the file that was named lies in a folder that does not exist.
+        InputError: a setting is wrong, or the file that was named cannot be one.
     """
     if given is None:
         try:
@@ -51,9 +51,14 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
             raise InputError(str(error)) from error
     if not given:
         return os.path.join(state_dir(env), _USUAL_FILE)
-    folder = os.path.dirname(os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE))))
-    if "://" not in given.removeprefix(_SQLITE) and (is_missing(folder) or os.path.isfile(folder)):
+    if "://" in given.removeprefix(_SQLITE):
+        return given
+    path = os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE)))
+    folder = os.path.dirname(path)
+    if is_missing(folder) or os.path.isfile(folder):
         raise InputError(f"the store {given!r} is in a folder that does not exist: create {folder!r}, or correct the path")
+    if os.path.isdir(path):
+        raise InputError(f"the store {given!r} is a folder: name a file, as in {os.path.join(given, _USUAL_FILE)!r}")
     return given
 
 

@@ -104,10 +104,9 @@ def load_settings(
     """
     reader = _Reader()
     own = config_file(env)
-    if env.get("CALLGATE_CONFIG") and not own.exists():
-        raise ConfigError(
-            [f"CALLGATE_CONFIG={env['CALLGATE_CONFIG']!r}: there is no file {own}; correct or unset the variable"]
-        )
+    if env.get("CALLGATE_CONFIG") and (not own.exists() or own.is_dir()):
+        problem = f"{own} is a folder" if own.is_dir() else f"there is no file {own}"
+        raise ConfigError([f"CALLGATE_CONFIG={env['CALLGATE_CONFIG']!r}: {problem}; correct or unset the variable"])
     user = reader.file(own, "user") if own.is_file() else {}
     project = project_file(folder or Path.cwd())
     trusted = project is not None and is_trusted(project.parent, env)

@@ -138,6 +138,10 @@ def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:
     from callgate.gemini.surface import wants_vertex
 
     named = name or env.get("GEMINI_MODEL") or MODEL_DEFAULT
+    provider, named = provider_of(named) if ":" in named else ("gemini", named)
+    if provider != "gemini":
+        raise UsageError(f"{name or env['GEMINI_MODEL']!r} is not the name of a Gemini model, but one of {provider!r}")
+    named = named or MODEL_DEFAULT
     head, slash, rest = named.partition("/")
     if slash and head in PROVIDERS and not wants_vertex(env):
         raise UsageError(f"{named!r} is not the name of a Gemini model: did you mean '{head}:{rest}'?")
