@@ -858,3 +858,19 @@ def test_results_of_one_turn_stand_together_where_only_some_of_its_calls_ran_at_
     assert [(one["name"], one["response"]) for one in responses] == [("mine", {"result": "a"}), ("theirs", {"result": "b"})]
     assert ("/2/content/0", "order") in [(loss.pointer, loss.keyword) for loss in converted.losses]
     assert contents[-1] == {"role": "user", "parts": [{"text": "And?"}]}
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "block"),
+    [
+        ("audio/mp3", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}}),
+        ("audio/mpeg", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}}),
+        ("audio/x-wav", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}),
+        ("Audio/WAV; rate=16000", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}),
+        ("Application/PDF", {"type": "file", "file": {"file_data": "data:Application/PDF;base64,AAAA"}}),
+    ],
+)
+def test_a_medium_reaches_openai_by_each_name_of_its_type(mime_type: str, block: dict[str, Any]) -> None:
+    content = {"role": "user", "parts": [{"text": "What is it?"}, {"inlineData": {"mimeType": mime_type, "data": "AAAA"}}]}
+    converted = convert([content], source="gemini", target="openai", kind="history")
+    assert converted.value == [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, block]}]

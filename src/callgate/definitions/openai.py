@@ -44,6 +44,11 @@ _HOSTED = frozenset({
 })  # fmt: skip
 _BARE = frozenset({"name", "description", "parameters", "strict"})
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_SOUNDS = {
+    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav",
+    "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/x-mp3": "mp3", "audio/mpeg3": "mp3",
+}  # fmt: skip
+"""Media types in use -> the format of a sound."""
 _ERROR_MARK = "Error: "
 
 
@@ -447,12 +452,13 @@ def _media_block(blob: Blob, out: WriteContext) -> JsonObject | None:
 
 def media_block(blob: Blob) -> JsonObject | None:
     """The block that shows an image, a sound or a PDF to the model; None for other media, and for what cannot be fetched."""
-    audio = next((named for named, mime in _AUDIO.items() if mime == blob.mime_type), None)
-    if blob.mime_type.startswith("image/") and transfer.can_be_fetched(blob, "http", "https"):
+    kind = blob.mime_type.partition(";")[0].strip().lower()
+    audio = _SOUNDS.get(kind)
+    if kind.startswith("image/") and transfer.can_be_fetched(blob, "http", "https"):
         return {"type": "image_url", "image_url": {"url": transfer.data_url(blob)}}
     if blob.data is not None and audio is not None:
         return {"type": "input_audio", "input_audio": {"data": transfer.standard_base64(blob.data), "format": audio}}
-    if blob.data is not None and blob.mime_type == "application/pdf":
+    if blob.data is not None and kind == "application/pdf":
         named = {"filename": blob.name} if blob.name else {}
         return {"type": "file", "file": named | {"file_data": transfer.data_url(blob)}}
     return None
