@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -117,3 +118,33 @@ def test_servers_are_read_from_the_file_that_add_wrote(capsys: pytest.CaptureFix
     assert "git  mcp-server-git" in capsys.readouterr().out
     assert main(["mcp", "test", "other"]) == 42
     assert "has no server 'other'" in capsys.readouterr().err
+
+
+def test_a_store_of_an_unknown_kind_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAT, "--store", "mysql://x/y", "hi"]) == 42
+    assert "begins with postgresql://" in capsys.readouterr().err
+
+
+def test_a_login_at_a_server_that_was_left_out_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"url": "https://example.com/mcp", "headers": {"A": "$NO_SUCH_VARIABLE"}}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"docs": entry, "open": {"url": "https://example.com/mcp"}}}))
+    for words in (["docs"], ["mcp.json", "docs"]):
+        assert main(["mcp", "logout", *words]) == 42
+        assert "the environment does not have NO_SUCH_VARIABLE" in capsys.readouterr().err
+    assert main(["mcp", "logout", "other"]) == 42
+    assert "'mcp.json' has no server 'other' with a url" in capsys.readouterr().err
+    assert main(["mcp", "logout", "open"]) == 0
+    assert main(["mcp", "logout"]) == 2
+
+
+def test_groups_without_a_command_show_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAT, "--store", "kept.db", "hi"]) == 0
+    capsys.readouterr()
+    assert main(["config"]) == 0
+    assert "durable" in capsys.readouterr().out
+    assert main(["sessions"]) == 0
+    assert main(["sessions", "show", "latest", "--store", "kept.db"]) == 0
+    assert ": 1 exchange, " in capsys.readouterr().out
+    assert main(["sessions", "list", "-o", "json", "--store", "kept.db"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert datetime.datetime.fromisoformat(row["updated"]).tzinfo is not None

@@ -47,12 +47,15 @@ VALUE_CHARS_MAX = 60
 _project = click.option("--project", "in_project", is_flag=True, help="In the file of the project, instead of your own.")
 
 
-@click.group(short_help="Show settings and where they come from, and change them.")
-def config() -> None:
-    """Settings: a flag beats the environment, that the project's file, that your own file, and that the default.
+@click.group(short_help="Show settings and where they come from, and change them.", invoke_without_command=True)
+@click.pass_context
+def config(ctx: click.Context) -> None:
+    """Settings; without a command, show them. Precedence: flag > environment > project file > user file > default.
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 a wrong key or value.
     """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show)
 
 
 @config.command("show")

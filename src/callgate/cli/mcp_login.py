@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callgate.cli.json_input import InputError
+from callgate.cli.mcp_file import default_file
 from callgate.cli.render import escape, is_terminal
 from callgate.errors import UsageError
 
@@ -22,10 +23,12 @@ __all__ = ["login", "logout"]
 
 
 @click.command()
-@click.argument("file")
-@click.argument("name")
-def login(file: str, name: str) -> None:
-    """Log in at the server NAME of FILE, in a browser. The token is stored and refreshed from then on.
+@click.argument("file", required=False)
+@click.argument("name", required=False)
+def login(file: str | None, name: str | None) -> None:
+    """Log in at the server NAME of FILE (mcp.json or .mcp.json unless given), in a browser.
+
+    The token is stored and refreshed from then on.
 
     Exit codes: 0, 1 authentication failed, 2 wrong usage, 42 bad input.
     """
@@ -38,7 +41,7 @@ def login(file: str, name: str) -> None:
     async def show(server: str, url: str) -> None:
         await show_login(lambda line: click.echo(line, err=True), server, url)
 
-    server = _remote(file, name, Host(login=show))
+    server, name = _remote(file, name, Host(login=show))
     problem = asyncio.run(_tried(server))
     if problem is not None:
         raise click.ClickException(f"{name}: {escape(problem)}")
@@ -46,13 +49,13 @@ def login(file: str, name: str) -> None:
 
 
 @click.command()
-@click.argument("file")
-@click.argument("name")
-def logout(file: str, name: str) -> None:
-    """Forget the token of the server NAME of FILE."""
+@click.argument("file", required=False)
+@click.argument("name", required=False)
+def logout(file: str | None, name: str | None) -> None:
+    """Forget the token of the server NAME of FILE (mcp.json or .mcp.json unless given)."""
     from callgate.mcp.tokens import TokenFile
 
-    server = _remote(file, name, None)
+    server, name = _remote(file, name, None)
     try:
         was_there = TokenFile().forget(server.url or "")
     except UsageError as error:
@@ -60,16 +63,25 @@ def logout(file: str, name: str) -> None:
     click.echo(f"{name}: {'forgotten' if was_there else 'there was no login'}")
 
 
-def _remote(file: str, name: str, host: Host | None) -> McpServer:
+def _remote(file: str | None, name: str | None, host: Host | None) -> tuple[McpServer, str]:
+    """Return the server of that name; a single argument is the name."""
     from callgate.mcp import read_servers
 
+    if name is None:
+        file, name = None, file
+    if name is None:
+        raise click.UsageError("name the server, as in `callgate mcp login NAME`")
+    file = file or default_file()
     try:
-        found = [server for server in read_servers(file, host=host).servers if server.name == name]
+        read = read_servers(file, host=host)
     except UsageError as error:
         raise InputError(str(error)) from error
+    found = [server for server in read.servers if server.name == name]
+    if not found and (left_out := [one for one in read.warnings if one.startswith(f"MCP server {name!r} was left out")]):
+        raise InputError(left_out[0])
     if not found or found[0].url is None:
         raise InputError(f"{file!r} has no server {name!r} with a url")
-    return found[0]
+    return found[0], name
 
 
 async def _tried(server: McpServer) -> str | None:

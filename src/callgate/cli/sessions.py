@@ -7,6 +7,7 @@ is shown. What is done to a session is the business of `callgate.sessions`.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import math
 import os
 import sys
@@ -29,6 +30,7 @@ from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import existing_place, opened, opened_to_read, state_dir, store_place
+from callgate.cli.style import counted
 from callgate.config.age import age_s
 from callgate.config.known_secrets import redact_known_in
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
@@ -54,13 +56,19 @@ HISTORY_FORMATS = tuple(name for name in FORMAT_NAMES if name not in ("json_sche
 _STATES = {"idle": "idle", "waiting": "waits for approval", "interrupted": "interrupted"}
 
 
-@click.group(short_help="Look at the conversations that are kept, and take them back, copy, export or delete them.")
-def sessions() -> None:
-    """Conversations that are kept.
+@click.group(
+    short_help="Look at the conversations that are kept, and take them back, copy, export or delete them.",
+    invoke_without_command=True,
+)
+@click.pass_context
+def sessions(ctx: click.Context) -> None:
+    """Conversations that are kept; without a command, list them.
 
     An ID may be cut short as long as only one session begins with it; `latest` is the one that was written to last.
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input.
     """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_sessions)
 
 
 def _read(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
@@ -99,7 +107,8 @@ def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
         return
     if not rows:
         click.echo("No session is kept.")
-    for line in _listed(rows):
+    # A program that reads the lines gets nothing but sessions.
+    for line in _listed(rows, headed=bool(rows) and is_terminal(sys.stdout)):
         click.echo(line)
     if more:
         click.echo(f"... and {more} more; --all lists them")
@@ -119,7 +128,8 @@ async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]
 def _listed(rows: Sequence[JsonObject], *, headed: bool = False) -> Iterator[str]:
     columns = ("id", "updated", "exchanges", "state", "title")
     head = [[name.upper() for name in columns]] if headed else []
-    yield from _table([*head, *([str(row[key]) for key in columns] for row in rows)])
+    cells = [{**row, "updated": row["updated"][:19].replace("T", " ")} for row in rows]
+    yield from _table([*head, *([str(row[key]) for key in columns] for row in cells)])
 
 
 async def _row(store: Store, info: SessionInfo) -> JsonObject:
@@ -131,8 +141,8 @@ async def _row(store: Store, info: SessionInfo) -> JsonObject:
         pass  # The others can be listed all the same, and `show` says what is wrong with this one.
     return {
         "id": info.id,
-        "created": _when(info.created_s),
-        "updated": _when(info.updated_s),
+        "created": _zoned(info.created_s),
+        "updated": _zoned(info.updated_s),
         "exchanges": exchanges,
         "state": state,
         "title": info.title,
@@ -141,6 +151,10 @@ async def _row(store: Store, info: SessionInfo) -> JsonObject:
 
 def _state_of(info: SessionInfo, found: SessionState) -> str:
     return f"in use by {shown(info.owner)}" if info.owner else _STATES[found.state]
+
+
+def _zoned(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def _when(seconds: float) -> str:
@@ -166,7 +180,9 @@ def show_session(id: str, store: str | None) -> None:
 
     info, found = _read(store, work)
     state = _state_of(info, found)
-    click.echo(escape(f"session {info.id}: {found.exchanges} exchanges, {state}, last written {_when(info.updated_s)}"))
+    click.echo(
+        escape(f"session {info.id}: {counted(found.exchanges, 'exchange')}, {state}, last written {_when(info.updated_s)}")
+    )
     for content in found.reply.contents:
         for line in _content_lines(content):
             click.echo(line)

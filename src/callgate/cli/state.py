@@ -106,7 +106,10 @@ def opened(place: str | None, settings: Mapping[str, Any] | None = None, *, read
     settings = settings or {}
     try:
         replica = settings.get("store_replica") if place is not None and "://" in place else None
-        store = open_store(place, durable=settings.get("durable") or "effects", replica=replica, read_only=read_only)
+        try:
+            store = open_store(place, durable=settings.get("durable") or "effects", replica=replica, read_only=read_only)
+        except UsageError as error:
+            raise InputError(with_hint(error)) from error
         try:
             yield store
         finally:
