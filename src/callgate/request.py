@@ -6,7 +6,7 @@ Built by the runtime, read by the models. Knows nothing of either.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -19,7 +19,8 @@ from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = [
-    "Accepted", "ContextCache", "ModelRequest", "PartialCall", "extra_body", "merged", "unknown_setting", "with_output_told",
+    "Accepted", "ContextCache", "Embeddings", "ModelRequest", "PartialCall", "extra_body", "merged", "unknown_setting",
+    "with_output_told",
 ]  # fmt: skip
 
 
@@ -69,6 +70,15 @@ class PartialCall:
     text: str
     """The next piece of the arguments' JSON text."""
     is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embeddings:
+    """The vectors of several contents, in their order."""
+
+    vectors: Sequence[Sequence[float]]
+    tokens: int = 0
+    """The tokens of the contents; 0 if the server does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from callgate import strict_json
 from callgate.content.read import block_of, candidate_of, finish_of, parts_of
+from callgate.errors import ProtocolError
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from callgate.gemini.files import FileUploads
     from callgate.gemini.resources import ResourceClient
 
-__all__ = ["GeminiClient"]
+__all__ = ["EMBED_MAX", "GeminiClient"]
+
+EMBED_MAX = 100
+"""The contents that Google embeds by one request."""
 
 _SYSTEM = SystemClock()
 
@@ -108,6 +113,25 @@ class GeminiClient:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
+    async def embed(self, model: str, requests: Sequence[JsonObject]) -> tuple[list[list[float]], int]:
+        """The embeddings of at most `EMBED_MAX` contents, and how many tokens these have; 0 if the server does not say.
+
+        Raises:
+            ModelError: there is no answer, or not one for each of them.
+        """
+        named = [{**request, "model": self.surface.resource(model)} for request in requests]
+        verb, body = ("embedContent", named[0]) if len(named) == 1 else ("batchEmbedContents", {"requests": named})
+        request = HttpRequest(
+            url=lambda: f"{self.surface.place(model)}:{verb}", body=strict_json.dump(body), stream=False, model=model
+        )
+        async with contextlib.aclosing(self._http.chunks(request, self._health_of(model))) as items:
+            answers = [item async for item in items if not isinstance(item, Notice)]
+        vectors = [vector for answer in answers for vector in _vectors_in(answer)]
+        if len(vectors) != len(named):
+            raise ProtocolError(f"the server sent {len(vectors)} embeddings for {len(named)} contents")
+        counts: list[Any] = [answer.get("usageMetadata", {}).get("promptTokenCount") for answer in answers]
+        return vectors, sum(count for count in counts if isinstance(count, int))
+
     def resources(self) -> ResourceClient:
         """Return the client for caches, files and batches of the same surface."""
         from callgate.gemini.resources import ResourceClient  # A plain answer needs none, and would pay for the import.
@@ -158,12 +182,20 @@ class _Google:
         content: Any = candidate.get("content")
         is_said = isinstance(content, dict) and bool(parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
         is_end = finish_of(candidate)[0] is not None
+        if "embedding" in chunk or "embeddings" in chunk:
+            return True, True
         if not is_end and ("promptFeedback" in chunk or "totalTokens" in chunk):
             is_end = block_of(chunk) is not None or _count_in(chunk) is not None
         return is_said, is_end
 
     def heard(self, response: Response) -> None:
         pass
+
+
+def _vectors_in(chunk: JsonObject) -> list[list[float]]:
+    """The vectors of an answer to embedContent or batchEmbedContents."""
+    listed: Any = chunk.get("embeddings") or [chunk.get("embedding")]
+    return [list(one["values"]) for one in listed if isinstance(one, dict) and isinstance(one.get("values"), list)]  # pyright: ignore
 
 
 def _count_in(chunk: JsonObject) -> int | None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from callgate.errors import ConnectionLostError, ModelError, UsageError
 from callgate.events import CallArgsDelta, Notice
-from callgate.request import Accepted, ContextCache, ModelRequest, PartialCall
+from callgate.request import Accepted, ContextCache, Embeddings, ModelRequest, PartialCall
 from callgate.types import JsonObject
 from callgate.user_code import is_cancelled, keeps_running
 
 __all__ = [
-    "Accepted", "AnsweredBy", "ContextCache", "Item", "Mode", "Model", "ModelRequest", "PartialCall", "answering", "asked",
-    "close_items", "close_model", "count_tokens", "known_settings", "origin_of", "provider_of_model",
+    "Accepted", "AnsweredBy", "ContextCache", "Embeddings", "Item", "Mode", "Model", "ModelRequest", "PartialCall",
+    "answering", "asked", "close_items", "close_model", "count_tokens", "describe", "embed", "known_settings", "origin_of",
+    "provider_of_model",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -50,7 +51,7 @@ class Model(Protocol):
     where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
     it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it
     brings its own prompted format), `known_settings` (the settings that it understands) `count_tokens(request)` (how
-    many tokens a request has) and `describe()` (the server's description of the model).
+    many tokens a request has), `describe()` (the server's description of the model) and `embed(requests)` (embeddings).
     """
 
     @property
@@ -98,6 +99,20 @@ async def describe(model: Model) -> JsonObject | None:
     """
     found = getattr(model, "describe", None)
     return None if found is None else await found()
+
+
+async def embed(model: Model, requests: Sequence[JsonObject]) -> Embeddings | None:
+    """The embeddings of contents; None where the model has none.
+
+    Each request has `content` (and what Gemini takes beside it: `taskType`, `title`, `outputDimensionality`), or `tokens`
+    for models that take these.
+
+    Raises:
+        ModelError: there is no answer.
+        UsageError: the model cannot embed this.
+    """
+    found = getattr(model, "embed", None)
+    return None if found is None else await found(requests)
 
 
 async def count_tokens(model: Model, request: ModelRequest) -> int | None:

@@ -21,6 +21,7 @@ from callgate.errors import (
 from callgate.events import Notice
 from callgate.models import (
     AnsweredBy,
+    Embeddings,
     Item,
     Model,
     ModelRequest,
@@ -28,6 +29,7 @@ from callgate.models import (
     close_model,
     count_tokens,
     describe,
+    embed,
     known_settings,
     origin_of,
     provider_of_model,
@@ -111,6 +113,10 @@ class ModelChain:
     async def describe(self) -> JsonObject | None:
         """The description of the first model by its server, if there is one."""
         return await describe(self.models[0])
+
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
+        """The embeddings of contents by the first model, if it has them."""
+        return await embed(self.models[0], requests)
 
     async def aclose(self) -> None:
         """Let go of what the models hold open."""

@@ -7,18 +7,18 @@ knowledge of the wire is in `callgate.gemini`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import cached_property
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError, UsageError, checked_values
 from callgate.events import Notice
-from callgate.gemini.client import GeminiClient
+from callgate.gemini.client import EMBED_MAX, GeminiClient
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
-from callgate.request import ModelRequest
+from callgate.request import Embeddings, ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import checked_headers
 from callgate.wire.retry import RetryingStream
@@ -187,6 +187,25 @@ class GeminiModel:
             for entry in entries
             if "generateContent" in cast("list[Any]", entry.get("supportedGenerationMethods") or [])
         ]
+
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
+        """The embeddings of contents; None on Vertex, which has other requests for them.
+
+        Raises:
+            ModelError: there is no answer.
+            UsageError: tokens instead of a content.
+        """
+        if self._client.surface.kind == "vertex":
+            return None
+        if any("tokens" in request for request in requests):
+            raise UsageError("Gemini embeds text, and no tokens: send the text itself")
+        vectors: list[list[float]] = []
+        tokens = 0
+        for start in range(0, len(requests), EMBED_MAX):
+            found, counted = await self._client.embed(self._name, requests[start : start + EMBED_MAX])
+            vectors += found
+            tokens += counted
+        return Embeddings(vectors=vectors, tokens=tokens)
 
     async def aclose(self) -> None:
         """Delete the cached contents, and close the connections of the running event loop."""

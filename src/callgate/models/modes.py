@@ -7,13 +7,14 @@ remembered as one without tools.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from callgate.errors import ToolsUnsupportedError, UsageError
 from callgate.events import Notice
 from callgate.models import (
     AnsweredBy,
+    Embeddings,
     Item,
     Mode,
     Model,
@@ -24,6 +25,7 @@ from callgate.models import (
     close_model,
     count_tokens,
     describe,
+    embed,
     known_settings,
     origin_of,
     provider_of_model,
@@ -134,6 +136,10 @@ class ByAbility:
     async def describe(self) -> JsonObject | None:
         """The description of the model by its server, if there is one."""
         return await describe(self._native)
+
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
+        """The embeddings of contents by the model, if it has them."""
+        return await embed(self._native, requests)
 
     async def aclose(self) -> None:
         """Let go of what the model holds open."""

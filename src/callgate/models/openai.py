@@ -7,18 +7,19 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from callgate.base_errors import checked_values, expect
-from callgate.errors import InvalidRequestError, ToolsUnsupportedError
+from callgate.content.read import parts_of
+from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import SETTINGS, BodyBuilder
-from callgate.request import ModelRequest
+from callgate.request import Embeddings, ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import checked_headers
 from callgate.wire.sender import http_options
@@ -130,6 +131,20 @@ class OpenAIModel:
         """
         return await self._client.describe(self._name)
 
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings:
+        """The embeddings of texts, or of tokens.
+
+        Raises:
+            ModelError: there is no answer.
+            UsageError: media, or a field that chat completions' servers do not know.
+        """
+        sizes = {request.get("outputDimensionality") for request in requests}
+        if len(sizes) > 1:
+            raise UsageError("all embeddings of one request have the same 'outputDimensionality' at this server")
+        inputs = [request.get("tokens") or _embedded_text(request) for request in requests]
+        vectors, tokens = await self._client.embed(self._name, inputs, next(iter(sizes), None))
+        return Embeddings(vectors=vectors, tokens=tokens)
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         await self._client.aclose()
@@ -166,3 +181,14 @@ class OpenAIModel:
             raise ToolsUnsupportedError(
                 f"{self._name!r} has no tools, as {self._client.quirks.title} reports; use mode='prompted', or another model"
             )
+
+
+def _embedded_text(request: JsonObject) -> str:
+    """The text of a request for an embedding; several parts are joined by line breaks."""
+    for key in request:
+        if key not in ("content", "outputDimensionality", "model"):
+            raise UsageError(f"an OpenAI-compatible server makes no embeddings with {key!r}: leave it out")
+    parts = parts_of(request.get("content") or {})
+    if not all(isinstance(part.get("text"), str) for part in parts):
+        raise UsageError("an OpenAI-compatible server embeds text only")
+    return "\n".join(part["text"] for part in parts)

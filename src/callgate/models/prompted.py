@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -23,12 +23,14 @@ from callgate.history.conversation import Conversation
 from callgate.machine.facts import HOW_TO_CALL
 from callgate.models import (
     AnsweredBy,
+    Embeddings,
     Item,
     Model,
     answering,
     close_model,
     count_tokens,
     describe,
+    embed,
     known_settings,
     provider_of_model,
 )
@@ -137,6 +139,10 @@ class PromptedModel:
     async def describe(self) -> JsonObject | None:
         """The description of the inner model by its server, if there is one."""
         return await describe(self._inner)
+
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
+        """The embeddings of contents by the inner model, if it has them."""
+        return await embed(self._inner, requests)
 
     async def aclose(self) -> None:
         """Let go of what the inner model holds open."""

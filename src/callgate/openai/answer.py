@@ -17,7 +17,9 @@ from callgate.content.normalize import is_wire_id
 from callgate.errors import JsonError, ProtocolError
 from callgate.types import JsonObject, Part, Usage
 
-__all__ = ["AnswerReader", "finish_reason_of", "says_something"]
+__all__ = [
+    "AnswerReader", "embeddings_in", "finish_reason_of", "is_embedding", "prompt_tokens_of", "says_something",
+]  # fmt: skip
 
 NAME_CHARS_MAX = 1_000
 
@@ -36,6 +38,25 @@ def finish_reason_of(chunk: Mapping[str, Any]) -> str | None:
 def says_something(chunk: Mapping[str, Any]) -> bool:
     """True if the chunk holds text. Pieces of calls are nothing yet: nobody sees a call before it is complete."""
     return any(True for _ in _texts_of(_message_of(chunk)))
+
+
+def is_embedding(chunk: Mapping[str, Any]) -> bool:
+    """True for the answer to a request for embeddings."""
+    return "choices" not in chunk and isinstance(chunk.get("data"), list)
+
+
+def embeddings_in(chunk: Mapping[str, Any]) -> list[list[float]]:
+    """The vectors of such an answer, in the order of their texts."""
+    listed = [cast("JsonObject", one) for one in chunk.get("data") or () if isinstance(one, dict)]
+    listed.sort(key=lambda one: one["index"] if isinstance(one.get("index"), int) else 0)
+    return [cast("list[float]", one["embedding"]) for one in listed if isinstance(one.get("embedding"), list)]
+
+
+def prompt_tokens_of(chunk: Mapping[str, Any]) -> int:
+    """The tokens of the request, as the server counts them; 0 if it does not say."""
+    usage: Any = chunk.get("usage")
+    count: Any = cast("JsonObject", usage).get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else 0
 
 
 class AnswerReader:

@@ -6,18 +6,19 @@ tried again is known to `callgate.wire`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote
 
 from callgate import strict_json
 from callgate.base_errors import expect
-from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError, ModelError, UsageError
+from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError, ModelError, ProtocolError, UsageError
 from callgate.events import Notice
-from callgate.openai.answer import finish_reason_of, says_something
+from callgate.openai.answer import embeddings_in, finish_reason_of, is_embedding, prompt_tokens_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
 from callgate.types import JsonObject, Limits
@@ -204,6 +205,24 @@ class OpenAIClient:
                 raise error
         return answer if status == 200 else None
 
+    async def embed(self, model: str, inputs: Sequence[object], dimensions: int | None) -> tuple[list[list[float]], int]:
+        """The embeddings of texts, or of tokens, and how many tokens these have; 0 if the server does not say.
+
+        Raises:
+            ModelError: there is no answer, or not one for each of them.
+        """
+        url = f"{self.endpoint.base_url.rstrip('/')}/embeddings"
+        body: JsonObject = {"model": model, "input": list(inputs), "encoding_format": "float"}
+        body |= {} if dimensions is None else {"dimensions": dimensions}
+        health = self._health or health_for((url, model, hash(self.endpoint.api_key)), self._clock)
+        request = HttpRequest(url=url, body=strict_json.dump(body), stream=False, model=model)
+        async with contextlib.aclosing(self._http.chunks(request, health)) as items:
+            answers = [item async for item in items if not isinstance(item, Notice)]
+        vectors = [vector for answer in answers for vector in embeddings_in(answer)]
+        if len(vectors) != len(inputs):
+            raise ProtocolError(f"the server sent {len(vectors)} embeddings for {len(inputs)} texts")
+        return vectors, sum(prompt_tokens_of(answer) for answer in answers)
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop; those in use are closed when they are released."""
         await self._http.aclose()
@@ -227,6 +246,8 @@ class _ChatCompletions:
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
         if self._is_guess:
             self._learn_quirks(quirks_of_answer(chunk))
+        if is_embedding(chunk):
+            return True, True
         return says_something(chunk), finish_reason_of(chunk) is not None
 
     def heard(self, response: Response) -> None:

@@ -24,6 +24,7 @@ from callgate.testing.answers import Answer, Ready, answer, call, calls, encode_
 from callgate.testing.examples import demo
 from callgate.testing.exchange import JSON_TYPE, Body, Clock, Exchange, Request
 from callgate.testing.fake_batches import FakeBatches
+from callgate.testing.fake_embeddings import embedded, embedding_refusal
 from callgate.testing.fake_resources import FakeResources, Given, InterruptedUploadError
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.fault_row import FaultStep
@@ -47,7 +48,7 @@ MODELS = (
 
 _GENERATE = re.compile(
     r"/(?P<version>v1|v1beta|v1beta1)/(?P<cloud>(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?"
-    r"models/(?P<model>[^/:]+):(?P<action>generateContent|streamGenerateContent|countTokens)"
+    r"models/(?P<model>[^/:]+):(?P<action>generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)"
 )
 _LIST = re.compile(r"/(?P<version>v1|v1beta|v1beta1)/(?:publishers/google/)?models(?:/(?P<model>[^/:]+))?")
 
@@ -124,6 +125,8 @@ class FakeGemini(FakeServer):
             await self._list_models(exchange)
         elif request.path.endswith(":countTokens"):
             await self._count(exchange)
+        elif request.path.endswith((":embedContent", ":batchEmbedContents")):
+            await self._embed(exchange)
         elif refusal := self._judged(request):
             self.refusals.append(refusal)
             await _refuse(exchange, refusal)
@@ -212,6 +215,19 @@ class FakeGemini(FakeServer):
         # Four bytes are about a token; that it grows with the contents is all that a client can rely on.
         tokens = len(encode_json(counted.get("contents"))) // 4
         await exchange.send_body(Body(JSON_TYPE, (encode_json({"totalTokens": tokens}, indent=2),), streamed=False))
+
+    async def _embed(self, exchange: Exchange) -> None:
+        request = exchange.request
+        body, is_batch = as_object(request.json), request.path.endswith(":batchEmbedContents")
+        refusal = embedding_refusal(body, request.model, is_batch=is_batch) if self.strict else None
+        if refusal is not None:
+            self.refusals.append(refusal)
+            await _refuse(exchange, refusal)
+            return
+        values = [{"values": embedded(one)} for one in (as_list(body.get("requests")) if is_batch else [body])]
+        told: JsonObject = {"embeddings": values} if is_batch else {"embedding": values[0]}
+        told["usageMetadata"] = {"promptTokenCount": len(encode_json(body)) // 4}
+        await exchange.send_body(Body(JSON_TYPE, (encode_json(told),), streamed=False))
 
     def _judged(self, request: Request) -> Refusal | None:
         if not self.strict:

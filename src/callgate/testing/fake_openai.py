@@ -26,8 +26,9 @@ from callgate.testing.chat_exchange import ChatExchange
 from callgate.testing.chat_faults import fault
 from callgate.testing.chat_rules import ChatRefusal, chat_judge
 from callgate.testing.exchange import Exchange, Request
+from callgate.testing.fake_embeddings import vector_of
 from callgate.testing.fake_server import FakeServer, run_command
-from callgate.testing.google_fields import as_object
+from callgate.testing.google_fields import as_list, as_object
 from callgate.testing.http_lines import HttpRequest
 from callgate.types import JsonObject
 
@@ -40,6 +41,7 @@ MODELS = ("gpt-5.2", "gpt-5-mini", "gpt-4.1", "gpt-4o")
 
 _CHAT = "/v1/chat/completions"
 _LIST = "/v1/models"
+_EMBEDDINGS = "/v1/embeddings"
 _PROPS = "/props"
 
 
@@ -101,6 +103,8 @@ class FakeOpenAI(FakeServer):
         elif request.method == "GET" and request.path == _PROPS and self.server == "llama.cpp":
             caps = {"supports_tools": self.has_tools, "supports_tool_calls": self.has_tools}
             await exchange.send_json({"chat_template_caps": caps})
+        elif (request.method, request.path) == ("POST", _EMBEDDINGS):
+            await self._embed(exchange)
         elif refusal := self._lost(request):
             await exchange.refuse(refusal)
         elif refusal := self._judged(request):
@@ -108,6 +112,19 @@ class FakeOpenAI(FakeServer):
             await exchange.refuse(refusal)
         else:
             await self._take_step(exchange)
+
+    async def _embed(self, exchange: ChatExchange) -> None:
+        body = as_object(exchange.request.json)
+        if refusal := self._unknown(exchange.request.model):
+            await exchange.refuse(refusal)
+        elif "embed" not in exchange.request.model:
+            told = "You are not allowed to generate embeddings from this model"
+            await exchange.refuse(ChatRefusal(message=told, status=403))
+        else:
+            vectors = [vector_of(one, body.get("dimensions")) for one in as_list(body.get("input"))]
+            data = [{"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(vectors)]
+            usage = {"prompt_tokens": len(vectors), "total_tokens": len(vectors)}
+            await exchange.send_json({"object": "list", "data": data, "model": exchange.request.model, "usage": usage})
 
     def _locked(self, request: Request) -> ChatRefusal | None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")

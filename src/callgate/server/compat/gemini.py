@@ -18,10 +18,11 @@ from callgate.errors import BlockedError
 from callgate.gemini.incoming import Incoming, blocked, read_request
 from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
-from callgate.models import ModelRequest, count_tokens
+from callgate.models import Embeddings, ModelRequest, count_tokens
 from callgate.run.gate import Gate
 from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs
+from callgate.server.compat.embeddings import INPUTS_MAX, embedded
 from callgate.server.compat.prompts import (
     CompatRequest,
     begin,
@@ -67,6 +68,18 @@ REQUEST: JsonObject = {
 COUNT: JsonObject = {
     "type": "object",
     "properties": {"contents": REQUEST["properties"]["contents"], "generateContentRequest": {"type": "object"}},
+}
+EMBED: JsonObject = {
+    "type": "object",
+    "description": "As Google's EmbedContentRequest.",
+    "required": ["content"],
+    "properties": {"content": {"type": "object"}},
+}
+EMBED_BATCH: JsonObject = {
+    "type": "object",
+    "description": "As Google's BatchEmbedContentsRequest.",
+    "required": ["requests"],
+    "properties": {"requests": {"type": "array", "items": EMBED, "minItems": 1, "maxItems": INPUTS_MAX}},
 }
 ANSWER: JsonObject = {"type": "object", "description": "As Google's GenerateContentResponse."}
 MODEL: JsonObject = {
@@ -161,6 +174,29 @@ async def counted_tokens(
         size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, system or ""]))
         counted = round(size * TOKENS_PER_BYTE)
     return counted
+
+
+async def embed_content(service: Service, request: Request) -> Response:
+    """Embeds one content, as Gemini does, with a model that has embeddings."""
+    body = await read_json(request, EMBED)
+    found = await embedded(service, request.path_params["model"], [_without_model(body)])
+    return json_response({"embedding": {"values": found.vectors[0]}, **_tokens_of(found)})
+
+
+async def embed_batch(service: Service, request: Request) -> Response:
+    """Embeds several contents, as Gemini does, with a model that has embeddings."""
+    body = await read_json(request, EMBED_BATCH)
+    found = await embedded(service, request.path_params["model"], [_without_model(one) for one in body["requests"]])
+    return json_response({"embeddings": [{"values": vector} for vector in found.vectors], **_tokens_of(found)})
+
+
+def _without_model(request: JsonObject) -> JsonObject:
+    """A request without the name of a model: the path has it, perhaps by another name than the provider's."""
+    return {key: value for key, value in request.items() if key != "model"}
+
+
+def _tokens_of(found: Embeddings) -> JsonObject:
+    return {"usageMetadata": {"promptTokenCount": found.tokens}} if found.tokens else {}
 
 
 async def models(service: Service, request: Request) -> Response:
@@ -332,6 +368,14 @@ def _operations(version: str) -> tuple[Operation, ...]:
             "POST", f"{place}:countTokens", count, takes=COUNT,
             gives={200: {"type": "object", "required": ["totalTokens"], "properties": {"totalTokens": {"type": "integer"}}}},
             problem=PROBLEM,
+        ),
+        Operation(
+            "POST", f"{place}:embedContent", embed_content, takes=EMBED,
+            gives={200: {"type": "object", "required": ["embedding"]}}, fails=_FAILS, problem=PROBLEM,
+        ),
+        Operation(
+            "POST", f"{place}:batchEmbedContents", embed_batch, takes=EMBED_BATCH,
+            gives={200: {"type": "object", "required": ["embeddings"]}}, fails=_FAILS, problem=PROBLEM,
         ),
     )  # fmt: skip
 

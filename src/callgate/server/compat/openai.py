@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/models`: the service for clients of OpenAI. Requests, answers and errors are OpenAI's."""
+"""`/v1/chat/completions`, `/v1/embeddings` and `/v1/models`: the service for clients of OpenAI, in OpenAI's words."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat import gemini
 from callgate.server.compat.chat_answer import Pieces, WholeCompletion
 from callgate.server.compat.chat_request import compat_request_of
+from callgate.server.compat.embeddings import OPENAI_ANSWER, OPENAI_REQUEST, embed_inputs
 from callgate.server.compat.prompts import begin, description_of, model_names, named_session
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import is_googles, json_response
@@ -111,6 +112,10 @@ OPERATIONS = (
         "POST", "/v1/chat/completions", complete, takes=REQUEST, gives={200: ANSWER}, streams=True,
         headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
+    ),
+    Operation(
+        "POST", "/v1/embeddings", embed_inputs, takes=OPENAI_REQUEST, gives={200: OPENAI_ANSWER},
+        fails=(500, 502, 504), problem=PROBLEM,
     ),
     Operation(
         "GET", "/v1/models", models, problem=PROBLEM,
