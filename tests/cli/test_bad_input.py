@@ -71,21 +71,6 @@ def test_a_folder_in_place_of_the_settings_file_is_an_error(
     assert "is a folder; correct or unset the variable" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["sessions", "list"], ["sessions", "show", "latest"], ["sessions", "export", "latest"],
-        ["sessions", "fork", "latest"], ["sessions", "rewind", "latest"], ["trace"], [*CHAT, "-c", "hi"],
-        [*CHAT, "-r", "x", "hi"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_a_folder_in_place_of_a_store_is_bad_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("folder").mkdir(exist_ok=True)
-    assert main([*words, "--store", "folder"]) == 42
-    assert "is a folder: name a file, as in 'folder/sessions.db'" in capsys.readouterr().err
-
-
 def test_a_deleted_folder_and_a_full_disk_are_explained(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

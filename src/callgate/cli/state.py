@@ -53,12 +53,9 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
         return os.path.join(state_dir(env), _USUAL_FILE)
     if "://" in given.removeprefix(_SQLITE):
         return given
-    path = os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE)))
-    folder = os.path.dirname(path)
+    folder = os.path.dirname(os.path.abspath(os.path.expanduser(given.removeprefix(_SQLITE))))
     if is_missing(folder) or os.path.isfile(folder):
         raise InputError(f"the store {given!r} is in a folder that does not exist: create {folder!r}, or correct the path")
-    if os.path.isdir(path):
-        raise InputError(f"the store {given!r} is a folder: name a file, as in {os.path.join(given, _USUAL_FILE)!r}")
     return given
 
 
