@@ -99,7 +99,7 @@ def test_a_store_can_be_named(shell: Shell, state: Path, tmp_path: Path) -> None
         (["chat", "-r", "nobody", "hi"], 42, "there is no session 'nobody'; `callgate sessions list` shows them"),
         (["chat", "-r", "x", "-c", "hi"], 2, "-r and -c both name a session"),
         (["chat", "--ephemeral", "-c", "hi"], 2, "--ephemeral keeps nothing"),
-        (["chat", "--store", "http://x", "hi"], 1, "use a path for SQLite"),
+        (["chat", "--store", "http://x", "hi"], 42, "use a path for SQLite"),
         (["sessions", "show", "x"], 42, "there is no session 'x'"),
         (["sessions", "export"], 2, "name a session to export"),
         (["sessions", "export", "--salvage", "gone.db"], 1, "nothing of gone.db can be read"),
