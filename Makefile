@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 export PYTHON
+# Tests are compiled once, and so are programs that they start: with this variable each process would do it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What the tests need beside the core: extras of the package.
 TEST_EXTRAS ?= cli,files,local,mcp,postgres,ray,server

@@ -42,7 +42,7 @@ async def conversations(model: Any, mode: str, asked: list[str]) -> list[Reply]:
         return "yes"
 
     server = McpServer("cloudgenie", command=TALK.SERVE, trust=True, start_s=60)
-    async with asyncio.timeout(60), Gate(model, tools=[server], mode=mode, approve=approve) as gate:
+    async with asyncio.timeout(300), Gate(model, tools=[server], mode=mode, approve=approve) as gate:
         return [await gate.run(prompt) for prompt in TALK.PROMPTS]
 
 
@@ -97,7 +97,7 @@ def test_the_three_conversations_go_as_documented_over_geminis_wire(mode: str) -
 def test_native_and_prompted_give_the_same_events() -> None:
     async def story(mode: str) -> list[Any]:
         server = McpServer("cloudgenie", command=TALK.SERVE, trust=True, start_s=60)
-        async with asyncio.timeout(60), Gate(ScriptedModel(SCRIPTS[mode][:2]), tools=[server], mode=mode) as gate:
+        async with asyncio.timeout(300), Gate(ScriptedModel(SCRIPTS[mode][:2]), tools=[server], mode=mode) as gate:
             events = [event async for event in gate.stream(TALK.PROMPTS[0])]
         kept = [event for event in events if isinstance(event, (CallProposed, CallFinished))]
         return [(type(event), event.call.name, getattr(getattr(event, "result", None), "value", None)) for event in kept]

@@ -11,12 +11,13 @@ import sys
 import types
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 import callgate
-from callgate import Limits, Policy, UsageError, events, tool
+from callgate import Limits, McpServer, Policy, UsageError, events, tool
 from callgate.cli import cli
 from callgate.config import SETTINGS, load_settings
 from callgate.gemini import request
@@ -56,6 +57,9 @@ BLOCKS = blocks_of_pages()
 @pytest.mark.parametrize(("page", "blocks"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
 def test_a_block_of_a_page_runs_as_it_stands(page: str, blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    # A server that others wrote may take longer to start on a busy machine than a run waits for it by default.
+    init: Any = McpServer.__init__
+    monkeypatch.setattr(McpServer, "__init__", lambda *given, **more: init(*given, **{"start_s": 120.0, **more}))
     # A model that is named is found on a fake server on this machine.
     with FakeGemini.in_thread([fake_call("get_weather", city="Oslo"), "It snows in Oslo."]) as fake:
         for name, value in {"GOOGLE_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}.items():

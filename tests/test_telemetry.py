@@ -82,7 +82,7 @@ def content() -> Iterator[None]:
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())

@@ -17,7 +17,7 @@ from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, Thread
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await story()
 
     return asyncio.run(bounded())

@@ -43,7 +43,7 @@ def played(script: list[Any], stream: bool, surface_of: Callable[..., Any], **li
     """The reply with the text that was shown, and the bodies of the requests; an error in place of the reply."""
 
     async def scene() -> tuple[Any, list[Any]]:
-        async with asyncio.timeout(60), FakeGemini(script) as fake:
+        async with asyncio.timeout(300), FakeGemini(script) as fake:
             client = GeminiClient(surface_of(fake), limits=Limits(**limits))
             gate = Gate(GeminiModel(MODEL, client=client), limits=Limits(**limits))
             try:
@@ -131,7 +131,7 @@ def test_a_call_in_a_continued_answer_runs_once(surface_of: Any) -> None:
         }
 
     async def scene() -> None:
-        async with asyncio.timeout(60), FakeGemini([first, piece(None), "Done."]) as fake:
+        async with asyncio.timeout(300), FakeGemini([first, piece(None), "Done."]) as fake:
             gate = Gate(GeminiModel(MODEL, client=GeminiClient(surface_of(fake))), [look])
             assert (await gate.run("Go.")).text == "Done."
 

@@ -356,7 +356,7 @@ def test_whatever_bytes_come_a_run_ends_and_its_history_is_valid(surface_of: Cal
         endings: Counter[str] = Counter()
         for seed in [int(ONE_SEED)] if ONE_SEED else range(200 * SCALE):
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(300):
                     endings[await one(seed)] += 1
             except BaseException as error:
                 error.add_note(

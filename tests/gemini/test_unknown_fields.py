@@ -29,7 +29,7 @@ Part = dict[str, Any]
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await story()
 
     asyncio.run(bounded())

@@ -40,7 +40,7 @@ def new(host: Host | None = None, **more: Any) -> McpServer:
 def called(box: McpServer, *calls: tuple[str, dict[str, Any]]) -> list[object]:
     async def story() -> list[object]:
         found: list[object] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await box.start(story)
             for name, args in calls:
                 try:
@@ -140,7 +140,7 @@ def test_a_question_out_of_nowhere_is_declined_unasked(tmp_path: Path):
         await box.aclose(story)
         return value
 
-    assert asyncio.run(asyncio.wait_for(story(), 60)) == "over"
+    assert asyncio.run(asyncio.wait_for(story(), 300)) == "over"
     assert (json.loads(told.read_text()), asked) == ({"action": "decline"}, [])
 
 
@@ -152,7 +152,7 @@ def test_the_person_of_a_gate_is_asked_by_all_its_servers_that_have_none_of_thei
     gate = Gate(model, [old("ask"), new(), mine], policy=ALLOW, elicit=elicit)
 
     async def story() -> Reply:
-        async with gate, asyncio.timeout(60):
+        async with gate, asyncio.timeout(300):
             await gate.tools.start_tools(gate)  # As a service does, before anybody asks.
             return await gate.with_options(mode="native").run("Go.")
 
@@ -183,7 +183,7 @@ def test_of_gates_that_share_a_server_each_has_its_own_person():
             return json.loads(str(record.result.value))
 
         owner = Gate(ScriptedModel([]), elicit=person("nobody"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await box.start(owner)
             told = [await one(person("ada")), await one(None), await one(person("bob"))]
             await box.aclose(owner)
@@ -317,7 +317,7 @@ def test_resources_and_prompts_are_listed_and_read():
         await box.aclose(story)
         assert box.status().problem == "it has not been started"
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 300))
 
 
 def test_a_model_lists_and_reads_with_two_tools():
@@ -393,7 +393,7 @@ def test_all_servers_are_seen_at_a_glance(monkeypatch: pytest.MonkeyPatch):
         await asyncio.gather(*(box.aclose(story) for box in boxes))
         return [(row.status.name, [one.uri for one in row.resources], len(row.prompts), row.problem) for row in rows]
 
-    fine, refused, silent, gone = asyncio.run(asyncio.wait_for(story(), 60))
+    fine, refused, silent, gone = asyncio.run(asyncio.wait_for(story(), 300))
     assert fine == ("old", ["x:a"], 1, None)
     assert refused[:3] == ("old", [], 0)
     assert "no method prompts/list" in refused[3]

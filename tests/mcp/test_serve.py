@@ -46,7 +46,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Runs a story within a minute, and checks that it leaves no task behind."""
 
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             value = await work
         await no_task_is_left()
         return value

@@ -51,7 +51,7 @@ ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "appl
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())

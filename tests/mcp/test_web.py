@@ -57,7 +57,7 @@ async def called(box: McpServer, name: str, /, **args: Any) -> object:
 
 def run(work: Any) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             value = await work
         await no_task_is_left()
         return value

@@ -60,7 +60,7 @@ class Scene:
 @asynccontextmanager
 async def servers(*scripts: tuple[Way, list[Turn]]) -> AsyncIterator[dict[Way, Any]]:
     """One server for each way, which lives through the whole conversation and knows its own signatures."""
-    async with asyncio.timeout(60), AsyncExitStack() as stack:
+    async with asyncio.timeout(300), AsyncExitStack() as stack:
         said: dict[Way, list[Any]] = {}
         for way, script in scripts:
             said.setdefault(_SERVER.get(way, way), []).extend(answers(way, script))

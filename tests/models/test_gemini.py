@@ -32,7 +32,7 @@ VARIABLES = (
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await story()
 
     asyncio.run(bounded())
@@ -211,7 +211,7 @@ def test_an_answer_that_is_not_read_to_its_end_is_let_go_of_at_once() -> None:
             async with contextlib.aclosing(model.generate(request_of())) as items:
                 async for _ in items:
                     break
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 await fake.until_idle()
             await model.aclose()
 

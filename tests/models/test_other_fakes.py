@@ -49,7 +49,7 @@ def aimock(npm_program: Callable[[str], str], tmp_path_factory: pytest.TempPathF
 
 
 async def _until_up(port: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -685,7 +685,7 @@ def test_a_server_that_says_endlessly_much_of_itself_is_not_listened_to() -> Non
             writer.close()
 
     async def story() -> None:
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
             assert await client.tells_tools() is None
@@ -707,7 +707,7 @@ def test_what_says_nothing_of_tools_is_taken_for_nothing(props: bytes) -> None:
         writer.close()
 
     async def story() -> None:
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
             assert await client.tells_tools() is None

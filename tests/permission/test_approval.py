@@ -26,7 +26,7 @@ DEFINITION = ToolDefinition(name="drop", description="", input_schema={"type": "
 
 def run(work: Any) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())

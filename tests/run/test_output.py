@@ -86,7 +86,7 @@ OSLO_JSON = '{"city": "Oslo", "celsius": 12.5}'
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())

@@ -27,7 +27,7 @@ OpenClaims = Callable[[], Any]
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await story()
 
     return asyncio.run(bounded())

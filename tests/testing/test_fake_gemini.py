@@ -39,7 +39,7 @@ def body(*more: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def run(main_of_test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await main_of_test()
 
     asyncio.run(bounded())

@@ -30,7 +30,7 @@ WHOLE, STREAM, ARRAY = ":generateContent", ":streamGenerateContent?alt=sse", ":s
 
 def run(main_of_test: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await main_of_test()
 
     return asyncio.run(bounded())

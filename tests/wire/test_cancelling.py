@@ -46,7 +46,7 @@ def test_cancelled_callers_cost_nobody_else_anything(way: str, monkeypatch: pyte
 
     async def story() -> None:
         nonlocal right
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             client = GeminiClient(Surface(kind="developer", base_url=url, version="v1", api_key="key-of-a-test"))
 

@@ -35,7 +35,7 @@ def test_an_answer_that_is_dropped_in_the_middle_lets_its_connection_go() -> Non
             closed.set()
             writer.close()
 
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             client = GeminiClient(surface_at(server))
             items = client.chunks("m", BODY, stream=True, tools=[])
             assert await anext(items) == {"candidates": [{"content": {"parts": [{"text": "Hello"}]}}]}
@@ -85,7 +85,7 @@ def test_a_head_or_credentials_that_never_come_are_waited_for_no_longer_than_all
             writer.close()
             over.set()
 
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             vertex = {"kind": "vertex", "project": "p", "location": "l", "api_key": None, "tokens": _Slow()}
             client = GeminiClient(surface_at(server, **(vertex if what == "credentials" else {})), limits=limits)
             with pytest.raises(RequestTimeoutError, match=told):

@@ -78,7 +78,7 @@ class Jumping:
 def play(story: Callable[[Timeline, EndpointHealth], Awaitable[Any]]) -> None:
     async def scene() -> None:
         timeline = Timeline()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             (outcome,) = await timeline.run(story(timeline, EndpointHealth(timeline, dice=random.Random(3))))
         if isinstance(outcome, BaseException):
             raise outcome

@@ -361,7 +361,7 @@ def test_whoever_stops_waiting_leaves_no_connection_behind() -> None:
     came, closed = asyncio.Event(), asyncio.Event()
 
     async def story() -> None:
-        async with serving(mute) as (connections, address), asyncio.timeout(60):
+        async with serving(mute) as (connections, address), asyncio.timeout(300):
             for _ in range(3):  # More often than there is room, if any of them kept its place.
                 came.clear()
                 closed.clear()

@@ -26,7 +26,7 @@ BODY = b'{"contents":[{"role":"user","parts":[{"text":"Hi."}]}]}'
 
 def run(story: Callable[[], Awaitable[Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await story()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

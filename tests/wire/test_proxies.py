@@ -31,7 +31,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(story: Callable[[], Awaitable[Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await story()
 
     return asyncio.run(bounded())

@@ -51,7 +51,7 @@ def test_hundreds_of_requests_are_under_way_at_once() -> None:
             await reader.read()
             writer.close()
 
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0, backlog=many) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0, backlog=many) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             client = GeminiClient(Surface(kind="developer", base_url=url, version="v1beta", api_key="k"))
 

@@ -306,7 +306,7 @@ def test_connections_that_nobody_uses_are_closed_in_time_while_others_are_used()
             finally:
                 writer.close()
 
-        async with asyncio.timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             connections = Connections(ssl_context, connect_s=5, at_once=100, kept=100, kept_s=0.3)
             address = Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
             address.carries([(b"host", address.host)], {})

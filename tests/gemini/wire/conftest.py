@@ -292,7 +292,7 @@ async def opened(
         async with gate if keep else contextlib.nullcontext():
             yield scene
         await model.aclose()  # A gate that is not entered keeps the connections of its model for a while.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await fake.until_idle()
         assert fake.errors == []
 
