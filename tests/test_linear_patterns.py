@@ -210,6 +210,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
     "definitions/typed_dicts.py": (
         "TypedDictConversion._dataclass TypedDictConversion._of TypedDictConversion._typed_dict", _TYPES
     ),
+    "definitions/running_values.py": ("_plain_container plain_value", "`_DEPTH_MAX`"),
     "definitions/root_unions.py": ("_Merger.object", "`_DEPTH_MAX`"),
     "config/encoded_secrets.py": ("SecretNeedles._is_nested", "`NESTED_MAX`"),
     "config/edit.py": ("_literal _pruned", "`tomllib` gives up sooner, and keys have at most 100 parts"),

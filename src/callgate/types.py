@@ -6,6 +6,7 @@ This file knows no wire format, no model and no tool, and imports nothing of our
 from __future__ import annotations
 
 import copy
+import json
 import marshal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -173,17 +174,22 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class PlainJson:
-    """A value that was found to be plain JSON, and its text if that is long. Nobody outside of the run has the value."""
+    """A value that was found to be plain JSON: the value itself, or its text if that is long. Nobody else has either."""
 
-    value: Any
+    short: Any
     encoded: bytes | None = None
     shown: Any = None
-    """A copy of the value, which is handed out: a change of it reaches neither history nor journal."""
+    """The value that is handed out: a change of it reaches neither history nor journal."""
 
     @classmethod
     def of(cls, value: Any, encoded: bytes | None = None) -> PlainJson:
-        """Return the value with a copy to hand out."""
-        return cls(value, encoded, copied_json(value))
+        """Return the value with one to hand out."""
+        return cls(value, None, copied_json(value)) if encoded is None else cls(None, encoded, value)
+
+    @property
+    def value(self) -> Any:
+        """The value; a long one is read from its text."""
+        return self.short if self.encoded is None else json.loads(self.encoded)
 
 
 def copied_json(value: Any) -> Any:

@@ -116,7 +116,7 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     "an object": (give(object()), "finished"),
     "not a number": (give(float("nan")), "finished"),
     "a type": (give(dict), "finished"),
-    "a value that raises": (give(Hostile()), "failed"),
+    "a value that raises": (give(Hostile()), "finished"),  # With a note that it could not be written.
     "a ToolResult of an object": (give(ToolResult(call_id="x", name="y", status="finished", value=object())), "finished"),
     "a ToolResult of not a number": (
         give(ToolResult(call_id="x", name="y", status="finished", value=float("nan"))),

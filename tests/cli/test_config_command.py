@@ -220,7 +220,7 @@ def test_debug_shows_requests_answers_and_calls_without_secrets(
     assert "AIzaSyA" not in err
 
 
-@pytest.mark.parametrize("group", ["config", "sessions", "mcp"])
+@pytest.mark.parametrize("group", ["mcp", "store", "audit"])
 def test_a_group_without_a_command_shows_its_commands_line_by_line(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([group])
     told = "".join(capsys.readouterr())

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import callgate.run.media
 from callgate import FileTools, Gate, GeminiModel, Media, Policy, ScriptedModel
 from callgate.cli import main
 from callgate.cli.file_undo import file_undo
@@ -329,7 +328,7 @@ def test_sessions_are_deleted_by_their_age_and_newer_ones_stay(shell: Shell, sta
 def test_a_deleted_session_takes_its_uploads_at_google_with_it(
     shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("callgate.media_files.INLINE_BYTES_MAX", 1_000)
     state.mkdir(parents=True)
     film = Media(data=b"\x00\x00\x00\x18ftypmp42" + bytes(2_000), mime_type="video/mp4")
     with FakeGemini.in_thread(["A film."]) as fake:
@@ -346,7 +345,7 @@ def test_a_deleted_session_takes_its_uploads_at_google_with_it(
 def test_the_uploads_of_a_deleted_session_stay_until_they_expire_where_google_cannot_be_asked(
     shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("callgate.media_files.INLINE_BYTES_MAX", 1_000)
     state.mkdir(parents=True)
     film = Media(data=b"\x00\x00\x00\x18ftypmp42" + bytes(2_000), mime_type="video/mp4")
     with FakeGemini.in_thread(["A film."]) as fake:

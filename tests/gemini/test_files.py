@@ -51,7 +51,7 @@ def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callgate.gemini.files, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("callgate.media_files.INLINE_BYTES_MAX", 1_000)
 
 
 @pytest.fixture

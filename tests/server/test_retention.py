@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import callgate.run.media
 from callgate import Gate, GeminiModel, Media, ScriptedModel
 from callgate.cli.file_undo import prune_files
 from callgate.errors import StoreError
@@ -133,7 +132,7 @@ def test_a_session_that_was_used_again_since_it_was_looked_at_is_kept(tmp_path: 
 def test_a_session_that_is_swept_takes_its_uploads_at_the_provider_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callgate.run.media, "INLINE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("callgate.media_files.INLINE_BYTES_MAX", 1_000)
 
     async def story(store: SqlStore) -> None:
         async with FakeGemini(["A film."]) as fake:

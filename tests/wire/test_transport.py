@@ -72,7 +72,10 @@ def test_a_time_out_of_the_programs_client_is_retried_and_called_what_it_is(kind
 def test_certificates_that_cannot_be_read_are_named_and_not_retried(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, str(tmp_path / "nowhere.pem"))
+    nowhere = str(tmp_path / "nowhere.pem")
+    monkeypatch.setenv(name, nowhere)
+    # What the environment says of certificates may have been read before, by another test of this process.
+    monkeypatch.setattr("httpx2.create_ssl_context", lambda: ssl.create_default_context(cafile=nowhere))
 
     async def story() -> None:
         model = GeminiModel("gemini-3.8-flash", surface=surface_of("https://127.0.0.1:9"))

@@ -10,11 +10,13 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.secret_names import environment_secrets, is_number, is_secret_name, may_be_count
+
+if TYPE_CHECKING:
+    from callgate.config.encoded_secrets import SecretNeedles
 
 __all__ = [
     "known_secrets", "known_version", "redact_known", "redact_known_in", "remember_secrets", "remember_secrets_in",
@@ -89,6 +91,8 @@ def redact_known(text: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _needles(version: int) -> SecretNeedles:
+    from callgate.config.encoded_secrets import SecretNeedles  # An answer that nobody logs needs no search for secrets.
+
     return SecretNeedles(text for text in (*environment_secrets(os.environ), *_known) if len(text) >= CHARS_MIN)
 
 

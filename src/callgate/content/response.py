@@ -81,7 +81,7 @@ def shortened_response(part: Part, chars_max: int) -> Part:
 def is_longer(result: ToolResult, chars: int) -> bool:
     """True if a result is longer than so many characters, mostly without decoding its JSON."""
     known = _known(result)
-    if result.is_error or isinstance(known.value, str):
+    if result.is_error or isinstance(known.short, str):
         return len(whole_text(result)) > chars
     encoded = _json_of(known)
     return len(encoded) > chars and len(encoded.decode()) > chars
@@ -92,7 +92,7 @@ def whole_text(result: ToolResult) -> str:
     if result.is_error:
         return strict_json.without_surrogates(result.error or "")
     known = _known(result)
-    return known.value if isinstance(known.value, str) else _json_of(known).decode()
+    return known.short if isinstance(known.short, str) else _json_of(known).decode()
 
 
 def _known(result: ToolResult) -> PlainJson:
@@ -100,7 +100,7 @@ def _known(result: ToolResult) -> PlainJson:
 
 
 def _json_of(known: PlainJson) -> bytes:
-    return strict_json.dump(known.value) if known.encoded is None else known.encoded
+    return strict_json.dump(known.short) if known.encoded is None else known.encoded
 
 
 def _bounded(notes: list[str]) -> list[str]:
@@ -110,15 +110,15 @@ def _bounded(notes: list[str]) -> list[str]:
 
 
 def _sendable(known: PlainJson, media: list[Part], output_chars: int, notes: list[str]) -> Any:
-    value = known.value
-    if isinstance(value, str):
-        return _cut(_without_tags(value, notes), output_chars, notes)
+    if isinstance(known.short, str):
+        return _cut(_without_tags(known.short, notes), output_chars, notes)
     encoded = _json_of(known)
     may_have_tags = not encoded.isascii() and _TAGS_BEGIN in encoded
     if len(encoded) > output_chars:
         text = _without_tags(encoded.decode(), notes) if may_have_tags else encoded.decode()
         if len(text) > output_chars:
             return _cut(text, output_chars, notes)
+    value = known.value
     if may_have_tags:
         value = _without_tags(value, notes)
         encoded = strict_json.dump(value)

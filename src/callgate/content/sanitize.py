@@ -21,8 +21,8 @@ from callgate.types import FunctionCall, Media, Part, PlainJson, ResultStatus, T
 
 __all__ = ["ENCODED_BYTES_MIN", "plain_json", "sanitize_args", "sanitize_result"]
 
-ENCODED_BYTES_MIN = 64 * 1024
-"""Longer JSON of a value is stored with it, so that it is encoded once."""
+ENCODED_BYTES_MIN = 2_000
+"""Longer JSON of a value is kept instead of a second value, so that it is encoded once."""
 
 NO_REASON = "The tool failed without saying why."
 
@@ -94,7 +94,7 @@ def _finished(
     read_media: ReadMedia | None = None,
 ) -> ToolResult:
     if isinstance(value, PlainJson):
-        known, encoded = value, Encoded(value.value)
+        known, encoded = value, Encoded(None)
     else:
         encoded = encoded_by(value, Encoder(depth_max, display_names(media), read_media))
         known = plain_json(encoded.value)

@@ -100,7 +100,7 @@ def encode(fact: Fact) -> bytes:
     left_out = ("plain_json",) if encoded is None else ("plain_json", "value")
     plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in left_out}
     if known is not None and encoded is None:
-        plain["value"] = known.value
+        plain["value"] = known.short
     line = strict_json.dump({**record, "result": plain})
     # The JSON of a long value is there already: the value ends the result, and the result ends the line.
     return line if encoded is None else line[:-2] + b',"value":' + encoded + b"}}"

@@ -17,11 +17,10 @@ from callgate.content.read import media_of
 from callgate.errors import UsageError
 from callgate.events import Event, Notice
 from callgate.machine.facts import UploadedFile
-from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media
 from callgate.models import Model
 from callgate.types import Media, Part
 
-__all__ = ["INLINE_BYTES_MAX", "ModelFiles", "delete_files", "files_of", "sendable_prompt", "use_files"]
+__all__ = ["ModelFiles", "delete_files", "files_of", "sendable_prompt", "use_files"]
 
 
 class ModelFiles(Protocol):
@@ -61,6 +60,8 @@ async def sendable_prompt(
     items: Any = [prompt] if isinstance(prompt, (Media, Path, bytes, bytearray)) else prompt
     if not isinstance(items, (list, tuple)) or not any(map(_needs_work, cast("list[Any]", items))):
         return prompt, ()
+    from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media  # Most prompts are text.
+
     files, used, uploaded = files_of(model), 0, dict[str, UploadedFile]()
     sent: list[Any] = []
     for item in cast("list[Any]", items):

@@ -16,11 +16,10 @@ from functools import partial
 from typing import Any, cast
 
 from callgate import user_code
-from callgate.content.json_safe import is_small
+from callgate.content.json_safe import ReadMedia, is_small
 from callgate.content.sanitize import sanitize_result
 from callgate.errors import ToolError
 from callgate.host import enter
-from callgate.media_files import MediaReader
 from callgate.strict_json import without_surrogates
 from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
@@ -28,6 +27,7 @@ from callgate.types import (
     CallTool,
     FunctionCall,
     Limits,
+    Media,
     Progress,
     ResultStatus,
     ToolContext,
@@ -42,6 +42,21 @@ logger = logging.getLogger("callgate.tools.executor")
 
 STOP_GRACE_S = 2.0
 """How long an async tool may take to clean up after its cancellation."""
+
+
+def _media_reader() -> ReadMedia:
+    """A reader of the media of one result, which is loaded with the first of them: most results have none."""
+    reader: ReadMedia | None = None
+
+    def read(media: Media) -> Media:
+        nonlocal reader
+        if reader is None:
+            from callgate.media_files import MediaReader
+
+            reader = MediaReader()
+        return reader(media)
+
+    return read
 
 
 def _no_progress(message: str, fraction: float | None = None) -> None:
@@ -181,7 +196,7 @@ class RunningCall:
             call=self.call,
             depth_max=self._depth_max,
             duration_s=duration_s,
-            read_media=MediaReader(),
+            read_media=_media_reader(),
         )
         # A long value takes time to encode, which must not block others; a custom class may raise anything.
         is_quick = is_small(value.value if isinstance(value, ToolResult) else value)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callgate import user_code
-from callgate.definitions.running_values import plain_value
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
 from callgate.tools.toolsets import Runnable
@@ -47,6 +46,8 @@ def running_values_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[Mappi
         return ()
 
     def views() -> list[Mapping[str, Any]]:
+        from callgate.definitions.running_values import plain_value  # Only rules about arguments need it.
+
         values = dict(read(args))
         return [plain_value(values), plain_value(values, utc=True)]
 
