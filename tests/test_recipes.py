@@ -116,7 +116,11 @@ def add_a_policy_rule(copy: Path) -> list[str]:
         "            texts = [text for name, value in args.items() for _, text in leaves(value, name)]\n"
         "            if max(map(len, texts), default=0) <= self.longest:\n                return False\n"
     )
-    put(rules, after='"""True if the arguments are those that the rule is about."""\n', text=test)
+    put(
+        rules,
+        after='the model wrote and about the value in it, a rule that allows is about the value.\n        """\n',
+        text=test,
+    )
     words = '        conditions += [f"a text is longer than {self.longest}"] if self.longest is not None else []\n'
     put(rules, after="for name, test in self._args]\n", text=words)
     page = copy / "docs/permission.md"

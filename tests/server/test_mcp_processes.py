@@ -8,10 +8,12 @@ import itertools
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -304,23 +306,25 @@ def workers(tmp_path: Path) -> Iterator[tuple[int, str]]:
     (tmp_path / "served.py").write_text(SERVED)
     command = [sys.executable, "-m", "callgate", "serve", "--port", "0", "--provider", "demo", "--workers", "3"]
     log = tmp_path / "log"
+    sockets = Path(tempfile.mkdtemp(prefix="cg-"))  # Short: paths of sockets have at most 107 characters.
     with log.open("w") as file:
         parent = subprocess.Popen(
             [*command, "--store", "sessions.db", "-T", "served.py"],
             stderr=file,
             cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
+            env={**os.environ, "TMPDIR": str(sockets)},
         )
     try:
         until(lambda: "#token=" in log.read_text(), "the link")
-        until(lambda: len(list(tmp_path.glob("callgate-*/*.sock"))) == 3, "three processes")
+        until(lambda: len(list(sockets.glob("callgate-*/*.sock"))) == 3, "three processes")
         text = log.read_text()
         port = int(text.partition("serves at http://127.0.0.1:")[2].partition(" ")[0])
         yield port, text.partition("#token=")[2].partition(" ")[0]
     finally:
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(PATIENCE_S) == 0
-    assert not list(tmp_path.glob("callgate-*")), "the folder of the sockets is gone"
+    assert not list(sockets.glob("callgate-*")), "the folder of the sockets is gone"
+    shutil.rmtree(sockets)
 
 
 @pytest.mark.slow

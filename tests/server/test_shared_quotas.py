@@ -7,9 +7,11 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -246,6 +248,7 @@ def test_a_store_in_trouble_makes_each_process_count_by_itself(serve, monkeypatc
 def workers(tmp_path: Path) -> Iterator[Callable[..., tuple[int, int]]]:
     """`workers(limits, *words)`: process and port of `callgate serve --workers 3` with one token that has these limits."""
     parents = []
+    sockets = Path(tempfile.mkdtemp(prefix="cg-"))  # Short: paths of sockets have at most 107 characters.
 
     def start(limits: str, *words: str, **environment: str) -> tuple[int, int]:
         access, log = tmp_path / "access.toml", tmp_path / "log"
@@ -258,10 +261,10 @@ def workers(tmp_path: Path) -> Iterator[Callable[..., tuple[int, int]]]:
                     [*command, "--store", "sessions.db", "--access", str(access)],
                     stderr=file,
                     cwd=tmp_path,
-                    env={**os.environ, "TMPDIR": str(tmp_path), **environment},
+                    env={**os.environ, "TMPDIR": str(sockets), **environment},
                 )
             )
-        until(lambda: len(list(tmp_path.glob("callgate-*/*.sock"))) == 3, "three processes")
+        until(lambda: len(list(sockets.glob("callgate-*/*.sock"))) == 3, "three processes")
         port = int(log.read_text().partition("serves at http://127.0.0.1:")[2].partition(" ")[0])
         return parents[-1].pid, port
 
@@ -269,6 +272,7 @@ def workers(tmp_path: Path) -> Iterator[Callable[..., tuple[int, int]]]:
     for parent in parents:
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(PATIENCE_S) == 0
+    shutil.rmtree(sockets)
 
 
 def asked(port: int, method: str, path: str, body: Any = None) -> int:

@@ -175,7 +175,8 @@ class _Reading(NamedTuple):
 def _readings_of(forms: Sequence[str]) -> list[_Reading]:
     found: list[_Reading] = []
     for escape in _READINGS:
-        needles = _Needles(_squeezed(form, escape) for form in forms)
+        # What looks like an escape in a secret is decoded once more only if the text has it in one piece.
+        needles = _Needles([*(_squeezed(form, escape) for form in forms), *(_squeezed(form, None) for form in forms)])
         is_plain = bool(found) and needles.is_same(found[0].needles)
         found.append(_Reading(escape, found[0].needles if is_plain else needles, is_plain))
     return found

@@ -164,7 +164,7 @@ def encoded_response(body: bytes, status: int = 200, headers: Mapping[str, str] 
 _INTERACTIONS = re.compile(r"/v1(?:beta)?/interactions(?:/|$)")
 _GOOGLE_PLACES = ("/v1beta/", "/v1alpha/", "/upload/v1")
 """Beginnings of paths that only clients of Gemini ask for."""
-_GOOGLE_PATH = re.compile(r"/models/.+:[A-Za-z]+$")
+_GOOGLE_PATH = re.compile(r"/models/.+:[A-Za-z]+\Z", re.DOTALL)
 _GOOGLE_WORDS = {
     400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED",
     409: "ABORTED", 410: "NOT_FOUND", 413: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED",
