@@ -118,7 +118,7 @@ def add_a_policy_rule(copy: Path) -> list[str]:
     )
     put(
         rules,
-        after='the model wrote and about the value in it, a rule that allows is about the value.\n        """\n',
+        after='a rule that allows is about the value.\n        """\n',
         text=test,
     )
     words = '        conditions += [f"a text is longer than {self.longest}"] if self.longest is not None else []\n'
