@@ -323,7 +323,7 @@ def workers(tmp_path: Path) -> Iterator[tuple[int, str]]:
     finally:
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(PATIENCE_S) == 0
-    assert not list(sockets.glob("callgate-*")), "the folder of the sockets is gone"
+    assert not list(sockets.glob("callgate-*/*.sock")), "the sockets are gone"
     shutil.rmtree(sockets)
 
 

@@ -121,13 +121,15 @@ class Rule:
         """
         if self._has_empty:
             return self.verdict != "allow"  # A list that came out empty: nothing is known to be meant, or to be left out.
-        if self._paths:
-            views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
-            seen = [args, *views] if self.verdict != "allow" else list(views[:1] or [args])
-            paths = [path for one in seen for path in paths_in(definition, one, wide=self.verdict != "allow")]
-            if not self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths)):
-                return False
+        if self._paths and not self._paths_fit(definition, args, running):
+            return False
         return all(self._argument_fits(definition, args, name, test, running) for name, test in self._args)
+
+    def _paths_fit(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> bool:
+        views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
+        seen = [args, *views] if self.verdict != "allow" else list(views[:1] or [args])
+        paths = [path for one in seen for path in paths_in(definition, one, wide=self.verdict != "allow")]
+        return self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths))
 
     def missing(self, definition: ToolDefinition) -> list[str]:
         """The arguments that the rule is about and that the tool does not have."""
