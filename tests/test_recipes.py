@@ -113,7 +113,7 @@ def add_a_policy_rule(copy: Path) -> list[str]:
     put(rules, after="return bool(self.paths is not None or self._args", text=" or self.longest is not None")
     test = (
         "        if self.longest is not None:\n"
-        "            texts = [text for name, value in args.items() for _, text in leaves(value, name)]\n"
+        "            texts = [value for value in args.values() if isinstance(value, str)]\n"
         "            if max(map(len, texts), default=0) <= self.longest:\n                return False\n"
     )
     put(
