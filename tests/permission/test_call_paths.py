@@ -45,6 +45,7 @@ def test_a_lasting_answer_about_the_root_covers_a_call_that_names_no_file_and_no
         {"path": ".env"}, {"src": ".env"}, {"name": ".env"}, {"from": ".env"}, {"document": ".env"}, {"text": ".env"},
         {"location": "/home/u/.ssh/id_rsa"}, {"url": "file:///home/u/.ssh/id_rsa"}, {"uri": "file:///p/%2eenv"},
         {"uri": "FILE:/p/.env"}, {"uri": "file://localhost/p/.env"}, {"uri": "file:///p/%252eenv"}, {"a": "x%2F.env"},
+        {"a": "'p/.env'"}, {"a": "`.env`"},
         {"list": [["a", ".env"]]}, {"deep": {"er": [{"x": ".env"}]}}, {"files": {".env": "content"}}, {"a": "x\n.env\ny"},
     ],
 )  # fmt: skip
