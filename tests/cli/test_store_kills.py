@@ -88,7 +88,7 @@ class Nursery:
                 pid = int(word)
             self.steps += word == "."
             if steps is not None and self.steps >= steps and pid and not killed:
-                time.sleep(moment_s)
+                time.sleep(moment_s)  # clock: the instant of the kill is what is tried
                 with contextlib.suppress(ProcessLookupError):  # It has just ended by itself.
                     os.kill(pid, signal.SIGKILL)
                 killed = True
