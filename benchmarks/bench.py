@@ -30,13 +30,15 @@ from pathlib import Path
 from typing import Any
 
 import _plots
+import _tables
 import _venvs
 from _child import MARKS, MODULES, WINDOW, system_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 OUT = ROOT / "build" / "bench"
-DOCS = ROOT / "docs" / "img"
+DOCS = ROOT / "docs"
+PICTURES = DOCS / "img"
 PEERS = ("google-genai", "pydantic-ai", "LiteLLM", "LangChain")
 OURS = ("callgate", "hand-written", "raw sockets")
 MEGABYTES = 5
@@ -288,6 +290,11 @@ class Goal:
             return None
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
+    @property
+    def words(self) -> str:
+        """The goal as it is shown."""
+        return f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
+
 
 def goals(results: Results) -> list[Goal]:
     """What was set out to be shown."""
@@ -373,9 +380,7 @@ def show_goals(found: list[Goal]) -> None:
     print(f"\n{'ratio':42}{'value':>9}   goal")
     for goal in found:
         value = "-" if goal.value is None else f"{goal.value:.3f}" if goal.value < 10 else f"{goal.value:.0f}"
-        print(
-            f"{goal.title:42}{value:>9}   {'at least' if goal.at_least else 'at most'} {goal.limit:<6g} {words[goal.is_met]}"
-        )
+        print(f"{goal.title:42}{value:>9}   {goal.words:15} {words[goal.is_met]}")
     missed = sum(goal.is_met is False for goal in found)
     print(f"\n{missed} of {len(found)} goals missed." if missed else "\nNo goal that was measured was missed.")
 
@@ -406,22 +411,42 @@ def write(results: Results, where: dict[str, Any], found: list[Goal], *, docs: b
     }
     (OUT / "results.json").write_text(json.dumps(data, indent=1), "utf-8")
     plots = _plots.all_of(results.get, list(MODULES), MARKS)
-    for folder in (OUT, *([DOCS] if docs else [])):
+    for folder in (OUT, *([PICTURES] if docs else [])):
         folder.mkdir(parents=True, exist_ok=True)
         for name, svg in plots.items():
             (folder / f"{name}.svg").write_text(svg, "utf-8")
+    if docs:
+        _tables.write_into(DOCS, results.get, [(g.title, g.value, g.words, g.is_met) for g in found], _where(where))
     print(f"\nAll of it is in {OUT.relative_to(ROOT)}/results.json, with plots beside it.")
+
+
+def _where(where: dict[str, Any]) -> str:
+    """The sentence about the machine, for the documentation."""
+    load = f"load {where['load_before'][0]:.1f} before and {where['load_after'][0]:.1f} after"
+    return f"One run of all systems, Python {where['python']}, {where['system']}, {where['cores']} cores, {load}."
+
+
+def read() -> tuple[Results, dict[str, Any]]:
+    """The results of the last run, to write the documentation from them again."""
+    data = json.loads((OUT / "results.json").read_text("utf-8"))
+    names = ("rounds", "errors", "missing", "texts")
+    return Results(**{name: data[name] for name in names}), data["machine"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--all", action="store_true", help="long talks for every system, more rounds, the single benchmarks")
     parser.add_argument("--only", nargs="+", metavar="TASK", choices=TASKS, help="some tasks only")
-    parser.add_argument("--docs", action="store_true", help="write the plots of the documentation too")
+    parser.add_argument("--docs", action="store_true", help="write the plots and tables of the documentation too")
+    parser.add_argument("--again", action="store_true", help="measure nothing: write the documentation from the last run")
     parser.add_argument("--list", action="store_true", help="name the tasks and end")
     given = parser.parse_args()
     if given.list:
         print("\n".join(f"{name:14} {what}" for name, (_, what) in TASKS.items()))
+        return 0
+    if given.again:
+        results, where = read()
+        write(results, where, goals(results), docs=True)
         return 0
     load = os.getloadavg()
     started = time.perf_counter()
