@@ -386,6 +386,26 @@ def test_a_deleted_session_takes_its_backups_of_files_and_its_prompts_with_it(
     assert shell("sessions", "delete", "theirs", "--yes")[0] == 0
 
 
+@pytest.mark.parametrize("words", [("other",), ("--owner", "nobody")])
+def test_backups_of_files_of_a_session_that_was_deleted_elsewhere_go_with_the_next_deletion_here(
+    shell: Shell, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    state.mkdir(parents=True)
+    place = str(state / "sessions.db")
+    script = [call("write_file", path="a.txt", content="new"), text("Done."), text("Hi.")]
+    with Gate(ScriptedModel(script), [FileTools(root)], store=place, policy=Policy(default="allow")) as gate:
+        gate.run_sync("write", session="mine")
+        gate.run_sync("hello", session="other")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+        assert shell("sessions", "delete", "mine", "--yes", "--store", place)[0] == 0
+    assert "a.txt" in shell("undo", "--list", "--root", root)[1]
+    assert shell("sessions", "delete", *words, "--yes")[0] == 0
+    assert "a.txt" not in shell("undo", "--list", "--root", root)[1]
+
+
 def test_the_sessions_of_one_owner_are_deleted_and_nobody_elses(shell: Shell, state: Path) -> None:
     async def assign() -> None:
         store = open_store(state / "sessions.db")

@@ -205,7 +205,7 @@ def test_one_role_makes_the_tables_another_one_uses_them_and_a_third_one_reads_t
     code, out = shell("sessions", "delete", "s0", "--yes", "--store", url(reader))
     assert (code, "permission denied for table callgate_sessions" in out) == (1, True), out
     assert shell("sessions", "delete", "s0", "--yes", "--store", url(app))[0] == 0
-    assert shell("store", "copy", tmp_path / "b.db", url(app))[0] == 0
+    assert shell("store", "copy", "--with-deleted", tmp_path / "b.db", url(app))[0] == 0
     assert listed(url(reader)) == ["s0", "s1"]
 
 
@@ -386,3 +386,20 @@ def test_what_a_killed_process_left_in_the_log_is_salvaged_copied_and_backed_up(
 def test_a_deletion_in_a_store_that_is_not_there_is_an_error_and_makes_none(tmp_path: Path) -> None:
     code, out = shell("sessions", "delete", "--owner", "ann", "--yes", "--store", tmp_path / "wrong.db")
     assert (code, "there is no store" in out, list(tmp_path.iterdir())) == (1, True, [])
+
+
+def test_a_copy_leaves_out_what_was_deleted_in_its_target_and_a_restore_brings_it_back(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.db", tmp_path / "b.db"
+    filled(source, 3)
+    assert shell("store", "copy", source, target)[0] == 0
+    [first, *others] = sorted(listed(target))
+    assert shell("sessions", "delete", first, "--yes", "--store", target)[0] == 0
+    code, out = shell("store", "copy", source, target)
+    assert (code, sorted(listed(target))) == (0, others), out
+    assert "not copied: 1 session deleted there since; to copy deleted ones again: --with-deleted" in out
+    assert shell("store", "copy", source, target, "--with-deleted")[0] == 0
+    assert sorted(listed(target)) == [first, *others]
+    assert shell("store", "backup", tmp_path / "backup.db", "--store", target)[0] == 0
+    assert shell("sessions", "delete", first, *others, "--yes", "--store", target)[0] == 0
+    code, out = shell("store", "restore", tmp_path / "backup.db", "--store", target)
+    assert (code, sorted(listed(target))) == (0, [first, *others]), out

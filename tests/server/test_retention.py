@@ -20,7 +20,7 @@ from callgate.machine.facts import CallStarted
 from callgate.server import Service, retention
 from callgate.server.options import ServiceOptions
 from callgate.server.retention import Sweeper
-from callgate.store import open_store
+from callgate.store import Store, open_store
 from callgate.store.anonymous import new_session_id
 from callgate.store.sql import SqlStore
 from callgate.testing import FakeGemini
@@ -92,6 +92,78 @@ def test_old_backups_of_files_are_removed_by_the_sweeper_and_not_only_by_the_nex
 
     run(story, tmp_path)
     assert [change.id for change in stored.changes()] == [ids[1]]
+
+
+async def kept_files(monkeypatch: pytest.MonkeyPatch, folder: Path, changes: dict[str, str]) -> Backups:
+    """The backups of a machine: ids of changes, each with its session."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    stored = Backups(default_state_dir(), Bounds())
+    for id, session in changes.items():
+        change = Change(id=id, root="/", path="x", time_s=time.time(), tool="write_file", existed=False, session=session)
+        await asyncio.to_thread(stored.keep, change, None)
+    return stored
+
+
+def test_backups_of_a_session_that_was_deleted_from_another_machine_go_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(store: SqlStore) -> None:
+        for session in ("gone", "stays"):
+            await written(store, session, 0.0)
+        ids = {new_id(): "gone", new_id(): "stays", new_id(): "of another store"}
+        stored = await kept_files(monkeypatch, tmp_path / "here", ids)
+        here = Sweeper(store, ServiceOptions(), delete=store.delete_older, is_live=lambda session: False, prune=prune_files)
+        await here.sweep()
+        assert {change.id for change in stored.changes()} == set(ids)
+        elsewhere = open_store(tmp_path / "s.db")
+        await elsewhere.delete("gone")
+        await elsewhere.aclose()
+        await written(store, "gone", 0.0)  # Another session of that name, which writes files again.
+        later = {new_id(): "gone"}
+        await kept_files(monkeypatch, tmp_path / "here", later)
+        await here.sweep()
+        left = {change.session for change in stored.changes() if change.id not in later}
+        assert (left, {change.id for change in stored.changes()} >= set(later)) == ({"stays", "of another store"}, True)
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+def test_backups_go_though_the_clock_of_their_machine_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    async def story(store: SqlStore) -> None:
+        await written(store, "gone", 0.0)
+        now = time.time
+        monkeypatch.setattr(store._dialect, "now_s", lambda tx: now() - ahead_s)
+        old, new = new_id(), new_id()
+        stored = await kept_files(monkeypatch, tmp_path, {old: "gone"})
+        await store.delete("gone")
+        await kept_files(monkeypatch, tmp_path, {new: "gone"})
+        assert await prune_files(store) == 1
+        assert [change.id for change in stored.changes()] == [new]
+
+    run(story, tmp_path)
+
+
+def test_a_service_forgets_what_was_deleted_while_it_did_not_run_as_soon_as_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(store: SqlStore) -> None:
+        await written(store, "gone", 0.0)
+        stored = await kept_files(monkeypatch, tmp_path, {new_id(): "gone"})
+        await store.delete("gone")
+        pruned = asyncio.Event()
+
+        async def prune(of: Store) -> None:
+            await prune_files(of)
+            pruned.set()
+
+        async with Service(Gate(ScriptedModel([]), store=store), prune=prune):
+            await pruned.wait()
+        assert stored.changes() == []
+
+    run(story, tmp_path)
 
 
 def test_all_sessions_expire_where_the_service_is_told_so_but_none_that_is_in_use(

@@ -223,3 +223,55 @@ def test_a_place_without_a_store_is_a_sentence_and_gets_no_tables(tmp_path: Path
         copy_store(source.dialect, target.dialect)
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("t",)]
+
+
+def test_a_session_that_was_deleted_in_the_target_is_not_brought_back_by_the_next_copy(
+    stores: tuple[SqlStore, SqlStore],
+) -> None:
+    source, target = stores
+
+    async def story() -> None:
+        for name in ("kept", "gone", "again"):
+            await filled(source, name, 2)
+        await copied(stores)
+        for name in ("gone", "again"):
+            await target.delete(name)
+        await filled(source, "gone", 1, start=2)
+        await source.delete("again")
+        await filled(source, "again", 3)
+        done = await copied(stores)
+        assert (done.sessions, done.deleted, done.conflicts) == (2, 1, [])
+        assert {info.id for info in await target.sessions()} == {"kept", "again"}, "a new one of that name never was there"
+        done = await copied(stores, with_deleted=True)
+        assert (done.sessions, done.deleted) == (3, 0)
+        assert len(await target.load("gone")) == 3
+        assert await target.deletions(["gone"]) == {}
+        await filled(target, "gone", 1, start=3)
+        assert (await copied(stores)).conflicts == ["session 'gone' has other facts there"]
+
+    run(stores, story)
+
+
+def test_deletions_are_copied_and_the_last_one_of_a_name_counts(stores: tuple[SqlStore, SqlStore]) -> None:
+    source, target = stores
+
+    async def story() -> None:
+        await filled(source, "kept", 1)
+        digest = store_digest(source.dialect)[0]
+        await source._database.do(lambda tx: tx.run("DROP TABLE callgate_deletions"))
+        assert store_digest(source.dialect)[0] == digest, "as that of a backup from before there was such a table"
+        await source.aclose()
+        for name in ("first", "second"):
+            await filled(source, name, 1)
+            await filled(target, name, 1)
+        await source.delete("first")
+        await target.delete("first")
+        await target.delete("second")
+        await source.delete("second")
+        last = {**await target.deletions(["first"]), **await source.deletions(["second"])}
+        done = await copied(stores)
+        assert (done.sha256, await target.deletions(["first", "second"])) == (store_digest(source.dialect)[0], last)
+        await copied((target, source))
+        assert await source.deletions(["first", "second"]) == last
+
+    run(stores, story)

@@ -1,19 +1,24 @@
-"""Undo the file changes of a session's calls.
+"""Undo the file changes of a session's calls, and forget the backups of deleted sessions.
 
 Does nothing where the file tools are not installed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from callgate.errors import UsageError
 from callgate.sessions import Undo
+from callgate.store import Store
+from callgate.store.deletions import deletions
+from callgate.store.listing import now_s
 
-__all__ = ["file_undo", "forget_files", "prune_files"]
+__all__ = ["file_undo", "forget_deleted", "forget_files", "prune_files"]
 
 _FILES = "callgate.files"
 
@@ -28,15 +33,45 @@ def forget_files(session: str) -> int:
     if importlib.util.find_spec(_FILES) is None:
         return 0
     stored = _backups()
-    found = [change.id for change in stored.changes() if change.session == session]
-    for id in found:
+    return _forgotten(stored, [change.id for change in stored.changes() if change.session == session])
+
+
+async def forget_deleted(store: Store) -> int:
+    """Delete the backups of files on this machine of sessions that were deleted in the store, wherever; return how many.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    if importlib.util.find_spec(_FILES) is None:
+        return 0
+    stored = _backups()
+    changes = await asyncio.to_thread(stored.changes)
+    deleted = await deletions(store, sorted({change.session for change in changes if change.session}))
+    if not deleted:
+        return 0
+    ahead_s = time.time() - await now_s(store)  # Changes are dated by the clock here, deletions by that of the store.
+    # A session may have the name of a deleted one: its own changes are later.
+    doomed = [
+        change.id for change in changes if change.session in deleted and change.time_s - ahead_s <= deleted[change.session]
+    ]
+    return await asyncio.to_thread(_forgotten, stored, doomed)
+
+
+async def prune_files(store: Store) -> int:
+    """Delete the backups of files that are too old or too many, or of deleted sessions; return how many files.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    if importlib.util.find_spec(_FILES) is None:
+        return 0
+    return int(await asyncio.to_thread(_backups().prune)) + await forget_deleted(store)
+
+
+def _forgotten(stored: Any, ids: Sequence[str]) -> int:
+    for id in ids:
         stored.forget(id)
-    return len(found)
-
-
-def prune_files() -> int:
-    """Delete the backups of files that are too old or too many; return how many files."""
-    return 0 if importlib.util.find_spec(_FILES) is None else int(_backups().prune())
+    return len(ids)
 
 
 def _backups() -> Any:

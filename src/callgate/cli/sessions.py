@@ -24,7 +24,7 @@ from callgate import sessions as whole
 from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, in_words_of_the_command, loss_lines
 from callgate.cli.escaping import readable_args, readable_value
-from callgate.cli.file_undo import file_undo, forget_files
+from callgate.cli.file_undo import file_undo, forget_deleted, forget_files
 from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
@@ -355,8 +355,9 @@ def delete_sessions(
 ) -> None:
     """Delete the sessions; what is gone is gone.
 
-    With them go the backups of files that their calls changed, and their prompts in the input history. An audit log is not
-    changed: its records are kept by its own rules.
+    With them go the backups on this machine of files that their calls changed (also of sessions that were deleted
+    elsewhere), and their prompts in the input history. Services delete backups on their machines within minutes. An audit
+    log is not changed: its records are kept by its own rules.
     """
     if bool(ids) == (older_than is not None or owner is not None):
         raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
@@ -371,11 +372,15 @@ def delete_sessions(
         return await _chosen(store, before_s, owner), before_s
 
     infos, before_s = _read(store, found)
+    if not infos:
+        _read(store, forget_deleted)
     _show_deletion(infos, yes=yes)
     history = os.path.join(state_dir(), HISTORY_FILE)
 
     async def work(store: Store) -> list[str]:
-        return [info.id for info in infos if not await _deleted(store, info, before_s, history)]
+        kept = [info.id for info in infos if not await _deleted(store, info, before_s, history)]
+        await forget_deleted(store)
+        return kept
 
     kept = _change(store, work)
     for session in kept:

@@ -19,6 +19,7 @@ import click
 from callgate.cli.options import store_option
 from callgate.cli.render import escape
 from callgate.cli.state import is_missing, store_place
+from callgate.cli.style import counted
 from callgate.errors import StoreError, UsageError
 from callgate.store import open_store
 from callgate.store.dialect import Dialect, Transaction
@@ -203,24 +204,26 @@ def restore(file: str, *, store: str | None) -> None:
         found, noted = store_digest(source)
         if noted not in (None, found):
             raise StoreError(f"{file} is damaged: its hash is {found}, and was {noted} when it was made; use another backup")
-        done = _with_bar("Restoring", source, target, others_allowed=False)
+        done = _with_bar("Restoring", source, target, others_allowed=False, with_deleted=True)
     _report(done, target)
 
 
 @store.command("copy", short_help="Copy all sessions to another store.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-def copy(source: str, target: str) -> None:
+@click.option("--with-deleted", is_flag=True, help="Copy sessions again that were deleted in TO.")
+def copy(source: str, target: str, *, with_deleted: bool) -> None:
     """Copies everything in the store FROM to the store TO; each is a SQLite file or postgresql://...
 
     Both may be in use. Sessions that only TO has are kept. Repeat the command to copy what was added to FROM since, or to
-    continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1.
+    continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1; one that was
+    deleted there stays deleted.
     """
     origin, goal = _existing(source), _dialect(store_place(target) if target else target)
     if origin.place == goal.place or (Path(source).exists() and Path(target).exists() and Path(source).samefile(target)):
         raise click.UsageError(SAME_STORE)
     with _sentences():
-        done = _with_bar("Copying", origin, goal)
+        done = _with_bar("Copying", origin, goal, with_deleted=with_deleted)
     _report(done, goal)
 
 
@@ -243,7 +246,13 @@ def _sentences() -> Generator[None]:
 
 
 def _with_bar(
-    label: str, source: Dialect, target: Dialect, *, others_allowed: bool = True, is_private: bool = False
+    label: str,
+    source: Dialect,
+    target: Dialect,
+    *,
+    others_allowed: bool = True,
+    is_private: bool = False,
+    with_deleted: bool = False,
 ) -> Transfer:
     """Copy a store, and show how far it is on a terminal."""
     with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
@@ -252,7 +261,14 @@ def _with_bar(
             bar.length = max(total, 1)
             bar.update(done - bar.pos)
 
-        return copy_store(source, target, progress=progress, others_allowed=others_allowed, is_private=is_private)
+        return copy_store(
+            source,
+            target,
+            progress=progress,
+            others_allowed=others_allowed,
+            is_private=is_private,
+            with_deleted=with_deleted,
+        )
 
 
 def _seal(path: Path, done: Transfer) -> None:
@@ -277,6 +293,9 @@ def _counts(done: Transfer) -> str:
 def _report(done: Transfer, target: Dialect) -> None:
     others = f"; {done.others} other sessions are there, too" if done.others else ""
     click.echo(escape(f"{target.place}: {_counts(done)}; {done.written} facts were new{others}"))
+    if done.deleted:
+        which = counted(done.deleted, "session")
+        click.echo(f"not copied: {which} deleted there since; to copy deleted ones again: --with-deleted", err=True)
     for conflict in done.conflicts:
         click.echo(escape(f"not copied: {conflict}"), err=True)
     if done.conflicts:

@@ -1,4 +1,4 @@
-"""Retention: a sweeper deletes sessions that nobody has written to for longer than they are kept.
+"""Retention: a sweeper deletes sessions that nobody has written to for longer than they are kept, and what is left of them.
 
 A store and the limits come in; old sessions are deleted, with what else is kept of them. Several processes may sweep
 one store at the same time. A session in use, or one that was written to again, is left alone.
@@ -41,7 +41,7 @@ class Sweeper:
         delete: Callable[[str, float], Awaitable[bool]],
         is_live: Callable[[str], bool],
         forget: Callable[[str], object] | None = None,
-        prune: Callable[[], object] | None = None,
+        prune: Callable[[Store], Awaitable[object]] | None = None,
     ) -> None:
         self._store, self._options = store, options
         self._delete, self._is_live, self._forget, self._prune = delete, is_live, forget, prune
@@ -59,13 +59,20 @@ class Sweeper:
             await asyncio.wait({task})
 
     async def _sweep_often(self) -> None:
+        work: Callable[[], Awaitable[object]] = self._prune_here  # Of sessions that were deleted while nobody ran here.
         while True:
-            # Not at once, and not when all other processes do.
-            await asyncio.sleep(EVERY_S * random.uniform(0.5, 1.5))
             try:
-                await self.sweep()
+                await work()
             except StoreError as error:
                 logger.warning("old sessions could not be deleted: %s", error)
+            work = self.sweep
+            # Not at once, and not when all other processes do.
+            await asyncio.sleep(EVERY_S * random.uniform(0.5, 1.5))
+
+    async def _prune_here(self) -> None:
+        """Delete what this machine keeps outside of the store and is too old, or of a session that is gone."""
+        if self._prune is not None:
+            await self._prune(self._store)
 
     async def sweep(self) -> int:
         """Delete the sessions that are too old now; return how many.
@@ -73,8 +80,7 @@ class Sweeper:
         Raises:
             StoreError: the store cannot be used.
         """
-        if self._prune is not None:
-            await asyncio.to_thread(self._prune)
+        await self._prune_here()
         await clean(self._store)
         count = 0
         now_s = await store_now_s(self._store)  # Sessions are dated by its clock, and that of this machine may be wrong.

@@ -46,7 +46,7 @@ from callgate.server.runs import CURRENT, PendingApproval, Run
 from callgate.server.shared_metrics import SharedMetrics
 from callgate.server.waiting_sessions import WaitingSessions
 from callgate.sessions import SessionState, State, Undo, state_from_facts
-from callgate.store import SessionInfo
+from callgate.store import SessionInfo, Store
 from callgate.store.anonymous import new_session_id
 from callgate.store.listing import read_facts
 from callgate.store.principals import Principals, Used, keeps_principals
@@ -145,7 +145,7 @@ class Service:
         providers: Providers | None = None,
         undo: Undo | None = None,
         forget: Callable[[str], object] | None = None,
-        prune: Callable[[], object] | None = None,
+        prune: Callable[[Store], Awaitable[object]] | None = None,
         offers: Iterable[object] = (),
     ) -> None:
         self.gate = gate
@@ -190,7 +190,7 @@ class Service:
             delete=self._delete,
             is_live=lambda session: session in self._of_session,
             forget=self.forget,
-            prune=prune,  # Deletes what is too old of that which is kept outside of the store.
+            prune=prune,  # Deletes what is kept here of sessions that are gone, and what is too old.
         )
         self.waiting_sessions = WaitingSessions(self.store)
         self.admissions = Admissions(self.store) if keeps_principals(self.store) else None

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
+from callgate.store.deletions import SqlDeletions, clean_deletions, note_deletion
+
 if TYPE_CHECKING:
     from callgate.store.database import Database
     from callgate.store.dialect import Transaction
@@ -62,8 +64,8 @@ def keeps_principals(store: object) -> TypeGuard[Principals]:
     return hasattr(store, "assign") and hasattr(store, "principal_of") and hasattr(store, "add_usage")
 
 
-class SqlPrincipals:
-    """Principals as rows of a table."""
+class SqlPrincipals(SqlDeletions):
+    """Principals as rows of a table, and what stays of deleted sessions."""
 
     _database: Database
     patience_s: float
@@ -138,13 +140,15 @@ def usage_of(tx: Transaction, principal: str, period: str) -> Used:
     return Used(int(rows[0][0]), float(rows[0][1])) if rows else Used()
 
 
-def reserve(tx: Transaction, session: str) -> None:
-    """Keep the name of a session that is being deleted for its principal."""
+def leave_name(tx: Transaction, session: str) -> None:
+    """Keep the name of a session that is being deleted for its principal, and remember the deletion."""
+    note_deletion(tx, session)
     tx.run("UPDATE callgate_principals SET at_s = ? WHERE session = ?", tx.now_s(), session)
 
 
 def clean(tx: Transaction) -> None:
-    """Release names that were reserved for long enough, and forget usage of old periods: days, as in 2026-11-18."""
+    """Release names that were reserved for long enough; forget old deletions and usage of old days, as in 2026-11-18."""
+    clean_deletions(tx)
     gone = "at_s <= ? AND NOT EXISTS (SELECT 1 FROM callgate_sessions WHERE id = callgate_principals.session)"
     tx.run(f"DELETE FROM callgate_principals WHERE {gone}", tx.now_s() - RESERVED_S)
     day = datetime.datetime.fromtimestamp(tx.now_s() - USAGE_KEPT_S, datetime.UTC).date().isoformat()

@@ -38,11 +38,12 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS callgate_reservations (id TEXT PRIMARY KEY, principal TEXT NOT NULL, account TEXT NOT NULL, "
     "process TEXT NOT NULL, tokens BIGINT NOT NULL, cost {real} NOT NULL, expires_s {real} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS callgate_reservations_accounts ON callgate_reservations (account)",
+    "CREATE TABLE IF NOT EXISTS callgate_deletions (session TEXT PRIMARY KEY, at_s {real} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS callgate_rates (principal TEXT PRIMARY KEY, requests {real} NOT NULL, at_s {real} NOT NULL)",
 )
 TABLES = (
     "callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims", "callgate_answers", "callgate_principals",
-    "callgate_usage", "callgate_reservations", "callgate_rates",
+    "callgate_usage", "callgate_reservations", "callgate_rates", "callgate_deletions",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from callgate.store.answers import SqlAnswers, spend_answers
 from callgate.store.claims import SqlClaims
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
-from callgate.store.principals import SqlPrincipals, reserve
+from callgate.store.principals import SqlPrincipals, leave_name
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.store.statistics import StoreStatistics
 from callgate.strict_json import without_surrogates
@@ -362,7 +362,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
             tx.run("DELETE FROM callgate_answers WHERE session = ?", session)
-            reserve(tx, session)
+            leave_name(tx, session)
             return True
 
         return await self._database.do(work, durable=True, silence_s=self.patience_s)

@@ -12,13 +12,14 @@ import contextlib
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from callgate.errors import StoreError
 from callgate.store import owner as owners
+from callgate.store.copy_mark import has_mark, leave_mark, remove_marks
+from callgate.store.deletions import deletion_key
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.lane import failure
 from callgate.store.schema import SCHEMA_VERSION, TABLES, prepare_schema, schema_state
@@ -30,8 +31,15 @@ DIGEST_KEY = "backup_sha256"
 """Row of `callgate_meta` in a backup: the hash of everything in it."""
 OF_SESSION = {"callgate_facts": "position", "callgate_answers": "call_id"}
 """Tables whose rows belong to a session, and what they are ordered by; the column `session` names it."""
-APART = {"callgate_claims": ("key",), "callgate_principals": ("session",), "callgate_usage": ("principal", "period")}
+APART = {
+    "callgate_claims": ("key",),
+    "callgate_principals": ("session",),
+    "callgate_usage": ("principal", "period"),
+    "callgate_deletions": ("session",),
+}
 """Tables whose rows are not part of a session, and their keys."""
+LATER = ("callgate_deletions",)
+"""Those of them that count for a hash only if they have rows, so that older backups keep theirs."""
 MOMENTARY = ("callgate_reservations", "callgate_rates")
 """Tables about the runs and requests of this moment, which are not copied: nothing is under way in a copy."""
 SAME_STORE = "FROM and TO are the same store"
@@ -43,8 +51,6 @@ LOCKED_S, LOCKED_PAUSE_S = 10.0, 0.2
 """How long a session is waited for that another transaction has locked, such as that of a killed copy, or of another one."""
 BATCH_ROWS = 2000
 """Rows that one commit has at least, unless there are no more."""
-_MARK, MARK_S = "copy ", 24 * 3600.0
-"""The start of the key of a mark, and how long one is kept that a killed copy left."""
 _LEASE = {"owner": None, "expires_s": 0.0}
 """Nobody holds a session of a copy."""
 
@@ -63,6 +69,8 @@ class Transfer:
     """Facts that were missing in the target."""
     conflicts: list[str] = field(default_factory=list[str])
     """Sessions that were left as they are in the target, each with the reason."""
+    deleted: int = 0
+    """Sessions that were deleted in the target since, and not copied again."""
     others: int = 0
     """Sessions of the target that the source does not have."""
     sha256: str = ""
@@ -76,13 +84,15 @@ def copy_store(
     progress: Callable[[int, int], object] = lambda done, total: None,
     others_allowed: bool = True,
     is_private: bool = False,
+    with_deleted: bool = False,
 ) -> Transfer:
     """Copy everything in a store to another one, and verify it. `progress` gets the facts done, and all facts.
 
     Others can write to the target meanwhile, unless it `is_private` and need not wait for them.
 
     Sessions that the target has beyond those of the source are kept; without `others_allowed` they are refused before
-    anything is written. A session that went on in the target is a conflict, and is left alone.
+    anything is written. A session that went on in the target is a conflict, and is left alone. One that was deleted there
+    stays deleted, unless `with_deleted`.
 
     Raises:
         StoreError: one of the two cannot be used, or the copy is not equal to the source.
@@ -96,19 +106,20 @@ def copy_store(
         there = opened.enter_context(_opened(target, target.connect))
         with _translated(target):
             prepare_schema(there, target)
-            mark = _marked(there, target)
+            mark = leave_mark(there, target)
         with _translated(source):
             source.begin_snapshot(here)
             read = _Reader(Transaction(here, source), source)
-            is_same = read.has_mark(mark)
+            is_same = has_mark(Transaction(here, source), mark)
         with _translated(target):
-            _unmark(there, target, mark)
+            remove_marks(there, target, mark)
             if is_same:
                 raise StoreError(SAME_STORE)
             if not others_allowed:
                 _refuse_others(read, there, target)
             is_locked_whole = target.connections == 1 and not is_private
-            return _Copy(read, there, target, progress, pause_s=PAUSE_S if is_locked_whole else 0.0).run()
+            pause_s = PAUSE_S if is_locked_whole else 0.0
+            return _Copy(read, there, target, progress, pause_s=pause_s, with_deleted=with_deleted).run()
 
 
 def store_digest(dialect: Dialect) -> tuple[str, str | None]:
@@ -123,8 +134,7 @@ def store_digest(dialect: Dialect) -> tuple[str, str | None]:
         whole = hashlib.sha256()
         for session in read.ids():
             whole.update(read.digest(session))
-        for table in APART:
-            whole.update(_hashed(read.apart(table)))
+        whole.update(read.apart_digest())
         return whole.hexdigest(), read.noted()
 
 
@@ -132,8 +142,16 @@ class _Copy:
     """One copy, and how far it came."""
 
     def __init__(
-        self, read: _Reader, there: Any, target: Dialect, progress: Callable[[int, int], object], *, pause_s: float
+        self,
+        read: _Reader,
+        there: Any,
+        target: Dialect,
+        progress: Callable[[int, int], object],
+        *,
+        pause_s: float,
+        with_deleted: bool,
     ) -> None:
+        self._with_deleted = with_deleted
         self._pause_s, self._began_s = pause_s, time.monotonic()
         self._read, self._there, self._target, self._progress = read, there, target, progress
         self._total = read.fact_count()
@@ -165,8 +183,7 @@ class _Copy:
         whole = hashlib.sha256()
         for _, digest in sorted(self._digests.items()):
             whole.update(digest)
-        for table in APART:
-            whole.update(_hashed(self._read.apart(table)))
+        whole.update(self._read.apart_digest())
         self._outcome.sha256 = whole.hexdigest()
         return self._outcome
 
@@ -224,6 +241,9 @@ class _Copy:
                 return self._conflict(session, "has other facts there")
             if known == self._read.facts_of(session) and self._has_other_answers(session):
                 return self._conflict(session, "has an answer there for a call that waits")
+        elif self._stays_deleted(session):
+            self._outcome.deleted += 1
+            return None
         hasher = _Hasher(self._read.about(session))
         for rows in self._read.chunks("callgate_facts", session):
             hasher.add("callgate_facts", rows)
@@ -239,6 +259,15 @@ class _Copy:
         row = self._read.session_row(session)
         self._insert("callgate_sessions", [tuple({**row, **_LEASE, "fence": max(fence, row["fence"])}.values())])
         return hasher.digest()
+
+    def _stays_deleted(self, session: str) -> bool:
+        """Return whether a session was deleted in the target after it began, and is to stay so."""
+        key = deletion_key(session)
+        if self._with_deleted:
+            self._tx.run("DELETE FROM callgate_deletions WHERE session = ?", key)
+            return False
+        rows = self._tx.rows("SELECT at_s FROM callgate_deletions WHERE session = ?", key)
+        return bool(rows) and rows[0][0] >= self._read.session_row(session)["created_s"]
 
     def _is_prefix(self, session: str, known: int) -> bool:
         """Return whether the target has the first facts of the session, and no others."""
@@ -275,6 +304,8 @@ class _Copy:
             changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
             # A key that stands for another session in the target stays there.
             same = f" WHERE {table}.session = excluded.session" if "session" in columns else ""
+            if table == "callgate_deletions":
+                same = f" WHERE {table}.at_s < excluded.at_s"  # The last one counts.
             merge = f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}{same}"
             self._tx.run_many(f"INSERT INTO {table} ({names}) VALUES ({marks}) {merge}", rows)
             if table == "callgate_claims":
@@ -368,6 +399,11 @@ class _Reader:
         places = [columns.index(name) for name in APART[table]]
         return sorted((tuple(map(_storable, row)) for row in rows), key=lambda row: [str(row[place]) for place in places])
 
+    def apart_digest(self) -> bytes:
+        """Return the hashes of the tables whose rows belong to no session alone."""
+        found = {table: self.apart(table) for table in APART}
+        return b"".join(_hashed(rows) for table, rows in found.items() if rows or table not in LATER)
+
     def digest(self, session: str) -> bytes:
         """Return the hash of a session."""
         hasher = _Hasher(self.about(session))
@@ -375,10 +411,6 @@ class _Reader:
             for rows in self.chunks(table, session):
                 hasher.add(table, rows)
         return hasher.digest()
-
-    def has_mark(self, mark: str) -> bool:
-        """Return whether a mark was left here."""
-        return bool(self._tx.rows("SELECT 1 FROM callgate_meta WHERE key = ?", mark))
 
     def noted(self) -> str | None:
         """Return the hash that was noted in a backup."""
@@ -423,30 +455,6 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _marked(there: Any, target: Dialect) -> str:
-    """Leave a mark in the target: a source that has it is the same store, however both are called."""
-    mark = f"{_MARK}{uuid.uuid4().hex}"
-    target.begin_long(there)
-    tx = Transaction(there, target)
-    tx.run("INSERT INTO callgate_meta VALUES (?, ?)", mark, _seconds(tx.now_s()))
-    there.commit()
-    return mark
-
-
-def _unmark(there: Any, target: Dialect, mark: str) -> None:
-    """Remove the mark, and those of copies that were killed."""
-    target.begin_long(there)
-    tx = Transaction(there, target)
-    old = _seconds(tx.now_s() - MARK_S)
-    tx.run("DELETE FROM callgate_meta WHERE key = ? OR (substr(key, 1, ?) = ? AND value < ?)", mark, len(_MARK), _MARK, old)
-    there.commit()
-
-
-def _seconds(time_s: float) -> str:
-    """Return a time as a text that can be compared."""
-    return f"{time_s:015.3f}"
-
-
 def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:
     target.begin_snapshot(there)
     others = sorted(set(_Reader(Transaction(there, target), target).ids()) - set(read.ids()))
@@ -454,7 +462,7 @@ def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:
     if others:
         raise StoreError(
             f"{target.place} has {len(others)} sessions that are not in the backup, such as {others[0]!r}: restore into an "
-            "empty store, or add the backup to it with: callgate store copy"
+            "empty store, or add the backup to it with: callgate store copy (--with-deleted for what was deleted there)"
         )
 
 
