@@ -14,7 +14,8 @@ from callgate.errors import LimitExceededError, ProtocolError, RequestTimeoutErr
 from callgate.events import RunEnded, TextDelta
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.models.gemini import HOPS_MAX, GeminiModel
+from callgate.gemini.exchange import HOPS_MAX
+from callgate.models.gemini import GeminiModel
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault
 from callgate.types import Limits, Reply

@@ -187,3 +187,44 @@ def test_an_agent_is_asked_by_name_as_any_model(monkeypatch: pytest.MonkeyPatch)
     assert type(gate.with_options(api="generateContent").model).__name__ == "GeminiModel"
     with pytest.raises(UsageError, match="use one of 'generateContent', 'interactions'"):
         Gate("gemini-3.8-flash", api="soap")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        ({}, {"type": "deep-research", "thinking_summaries": "auto"}),
+        ({"include_thoughts": False}, {"type": "deep-research", "thinking_summaries": "none"}),
+        ({"agent_config": {"visualization": "off"}}, {
+            "type": "deep-research", "thinking_summaries": "auto", "visualization": "off",
+        }),
+    ],
+)  # fmt: skip
+def test_research_shows_its_thoughts_unless_it_may_not(settings: Any, config: Any) -> None:
+    async def story() -> None:
+        async with scene_of(["The report."], name=AGENT, tools=[], settings=settings) as it:
+            await it.ask()
+            assert it.fake.creations[0]["agent_config"] == config
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_research_gives_an_output_of_a_type_whose_schema_it_is_sent_as_text() -> None:
+    async def story() -> None:
+        schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+        async with scene_of(['{"sum": 3}'], name=AGENT, tools=[]) as it:
+            assert (await it.ask("1 + 2?", output=schema)).output == {"sum": 3}
+            body = it.fake.creations[0]
+            assert ("response_format" in body, it.fake.refusals) == (False, [])
+            assert '"sum"' in body["input"][0]["content"][0]["text"]
+
+    run(story)
+
+
+def test_an_agents_configuration_that_is_no_object_is_refused() -> None:
+    async def story() -> None:
+        async with scene_of([], name=AGENT, tools=[], settings={"agent_config": "fast"}) as it:
+            with pytest.raises(UsageError, match="agent_config='fast': use an object"):
+                await it.ask()
+
+    run(story)

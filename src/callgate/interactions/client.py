@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from callgate.errors import InvalidRequestError
@@ -25,6 +26,9 @@ from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, he
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.reader import ResponseReader
 from callgate.wire.sender import HttpOptions
+
+if TYPE_CHECKING:
+    from callgate.gemini.client import GeminiClient
 
 __all__ = ["InteractionsClient"]
 
@@ -49,6 +53,8 @@ class InteractionsClient:
         self.clock = clock or _SYSTEM
         self.dice = dice or random.Random()
         self._health = health
+        self._options = options
+        self._resources: GeminiClient | None = None
         self._http, self._calls = (
             HttpClient(
                 dialect, auth=surface.credentials, renew=surface.renew, clock=self.clock, limits=limits, dice=dice,
@@ -127,6 +133,21 @@ class InteractionsClient:
             return False
         return True
 
+    def resources(self) -> GeminiClient:
+        """Return the client for what both APIs share on this surface: files, descriptions of models, embeddings."""
+        if self._resources is None:
+            from callgate.gemini.client import GeminiClient  # A plain answer needs none of it.
+
+            self._resources = GeminiClient(
+                self.surface,
+                limits=self.limits,
+                clock=self.clock,
+                health=self._health,
+                dice=self.dice,
+                options=self._options,
+            )
+        return self._resources
+
     async def _call(self, model: str, method: str, path: str) -> JsonObject:
         request = HttpRequest(url=self._url(path), body=b"", stream=False, model=model, method=method)
         async with contextlib.aclosing(self._calls.chunks(request, self._health_of(model))) as items:
@@ -147,6 +168,8 @@ class InteractionsClient:
         """Close the connections of the running event loop; those in use are closed when they are released."""
         await self._http.aclose()
         await self._calls.aclose()
+        if self._resources is not None:
+            await self._resources.aclose()
 
 
 class _Interactions:

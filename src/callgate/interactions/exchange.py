@@ -21,11 +21,12 @@ from callgate.errors import (
     ServerUnavailableError,
 )
 from callgate.events import Notice
+from callgate.interactions.agents import is_background, request_for_agent
 from callgate.interactions.answer import AnswerReader
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.failures import is_lost_state, is_signature_refused
 from callgate.interactions.record import fold
-from callgate.interactions.request import BodyBuilder, is_background, is_stored
+from callgate.interactions.request import BodyBuilder, is_stored
 from callgate.interactions.steps import Chain
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject
@@ -61,6 +62,9 @@ async def ask(
         UsageError: a setting or a tool that this API does not have.
     """
     stored = is_stored(request.settings, model)
+    request, notices = request_for_agent(model, request)
+    for notice in notices:
+        yield notice
     chain = bodies.writer.chain(request.conversation, now=now()) if stored else None
     own = True
     accepted = request.accepted if request.accepted is not None and request.accepted.origin == bodies.origin else None
@@ -81,18 +85,26 @@ async def ask(
         except InvalidRequestError as error:
             if answer.reader.has_said:
                 raise
-            if accepted is not None and error.status == "NOT_FOUND":
-                what = "The server does not know the background run any more, which is begun again"
-            elif chain is not None and is_lost_state(error):
-                chain = None
-                what = "The server does not have the conversation any more, and is sent all of it"
-            elif own and is_signature_refused(error):
-                chain, own = None, False
-                what = "The server refused a signature of its own, and is sent the history without signatures"
-            else:
-                raise
+            what, chain, own = _without_state(error, is_accepted=accepted is not None, chain=chain, own=own)
             accepted = None
             yield Notice("state_lost", f"{what}: {error}", "warning")
+
+
+def _without_state(
+    error: InvalidRequestError, *, is_accepted: bool, chain: Chain | None, own: bool
+) -> tuple[str, Chain | None, bool]:
+    """Return a sentence of what the server has lost, and the chain and signatures that are left for another request.
+
+    Raises:
+        InvalidRequestError: the error, which another request would not help.
+    """
+    if is_accepted and error.status == "NOT_FOUND":
+        return "The server does not know the background run any more, which is begun again", chain, own
+    if chain is not None and is_lost_state(error):
+        return "The server does not have the conversation any more, and is sent all of it", None, own
+    if own and is_signature_refused(error):
+        return "The server refused a signature of its own, and is sent the history without signatures", None, False
+    raise error
 
 
 class _Answer:

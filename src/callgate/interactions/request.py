@@ -16,22 +16,22 @@ from callgate.errors import UsageError
 from callgate.gemini.request import GENERATION as GENERATE_CONTENT
 from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
 from callgate.gemini.request import generation_of
+from callgate.interactions.agents import agent_config, agent_of, is_background, is_research
 from callgate.interactions.steps import Chain, StepWriter, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
 
-__all__ = ["SETTINGS", "BodyBuilder", "agent_of", "is_background", "is_stored"]
+__all__ = ["SETTINGS", "BodyBuilder", "is_stored"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
 _GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences", "speech_config")
-_TOP = ("service_tier", "environment", "agent_config", "webhook_config")
+_TOP = ("service_tier", "environment", "webhook_config")
 _LEVELS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 24_576}
 """Levels of thinking, and the most tokens that each is taken for."""
 _WITH_MINIMAL = re.compile(r"(?:.*/)?gemini-(?:3\.6-flash|3\.5-flash)")
-_AGENTS = re.compile(r"(?:deep-research|antigravity|code-mender)\b")
 _KEPT_MAX = 64
 # Written by callgate itself, so that no setting may replace them.
 _OURS = (
@@ -45,20 +45,6 @@ _OURS = (
     "previous_interaction_id",
     "continuation_token",
 )
-
-
-def agent_of(model: str) -> str | None:
-    """The name of the agent that a model's name stands for; None for a model."""
-    if model.startswith("agents/"):
-        return model.removeprefix("agents/")
-    return model if _AGENTS.match(model) else None
-
-
-def is_background(settings: Mapping[str, Any], model: str) -> bool:
-    """True if the server works on a request by itself, and is asked for the answer."""
-    given = settings.get("background")
-    # Deep research is refused otherwise.
-    return bool(given) if given is not None else (agent_of(model) or "").startswith("deep-research")
 
 
 def is_stored(settings: Mapping[str, Any], model: str) -> bool:
@@ -80,6 +66,7 @@ class BodyBuilder:
         self._model = model.removeprefix("models/")
         self._surface: SurfaceKind = surface
         self._agent = agent_of(model)
+        self._is_research = is_research(model)
         self._generation = generation_of(model) or (3,)
         self.origin = f"interactions:{surface}:{self._model}"
         """The origin of the signatures that these bodies may carry: they are valid for one model of one API."""
@@ -113,6 +100,9 @@ class BodyBuilder:
             more = {"continuation_token": token, "previous_interaction_id": token_of}
             return b"{" + strict_json.dump(more)[1:-1] + b"," + around[1:]
         steps = self.writer.steps(request.conversation, start=0 if chain is None else chain.length, own=own)
+        if request.system and self._is_research:
+            # It refuses an instruction, and reads what is said to it.
+            steps.insert(0, strict_json.dump(user_step([text_part(strict_json.without_surrogates(request.system))])))
         if request.feedback:
             steps.append(strict_json.dump(user_step([text_part(strict_json.without_surrogates(request.feedback))])))
         first = {} if chain is None else {"previous_interaction_id": chain.id}
@@ -139,7 +129,7 @@ class BodyBuilder:
         settings = request.settings
         body: JsonObject = {"agent": self._agent} if self._agent else {"model": self._model}
         is_behind = is_background(settings, self._model)
-        if request.system:
+        if request.system and not self._is_research:
             body["system_instruction"] = strict_json.without_surrogates(request.system)
         if tools := tools_of(request.declaration):
             body["tools"] = tools
@@ -186,6 +176,8 @@ def settings_of(settings: Mapping[str, Any], model: str = "", surface: SurfaceKi
             raise UsageError(unknown_setting(name, SETTINGS))
     if (form := _response_format(settings)) is not None:
         body["response_format"] = form
+    if config := agent_config(settings, model):
+        body["agent_config"] = config
     return body | ({"generation_config": generation} if generation else {})
 
 
@@ -208,7 +200,8 @@ def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) 
 
 
 def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
-    generation["thinking_summaries"] = "auto" if value else "none"
+    if not is_research(model):  # Its configuration says so.
+        generation["thinking_summaries"] = "auto" if value else "none"
 
 
 def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
@@ -248,7 +241,7 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
 # Settings that are read where a body is put together.
 _ELSEWHERE = (
     "extra_body", "headers", "schema_field", "stream_arguments", "store", "background", "response_mime_type",
-    "response_json_schema",
+    "response_json_schema", "agent_config",
 )  # fmt: skip
 SETTINGS = (*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE, "labels")
 """Every setting of this API."""

@@ -184,7 +184,7 @@ def _provider_in(name: str) -> str:
 def _is_agent(name: str) -> bool:
     if not name.startswith(("agents/", "deep-research", "antigravity", "code-mender")):
         return False
-    from callgate.interactions.request import agent_of
+    from callgate.interactions.agents import agent_of
 
     return agent_of(name) is not None
 

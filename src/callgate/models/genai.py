@@ -23,9 +23,10 @@ from callgate.errors import (
     UsageError,
 )
 from callgate.gemini.continuation import Continuation
+from callgate.gemini.exchange import HOPS_MAX
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
-from callgate.models.gemini import HOPS_MAX, WITHOUT_TOOLS
+from callgate.models.google import WITHOUT_TOOLS
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.failures import Sent, clean

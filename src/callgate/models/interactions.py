@@ -17,20 +17,21 @@ from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
-from callgate.interactions.request import SETTINGS, BodyBuilder, agent_of
-from callgate.models.gemini import WITHOUT_TOOLS
+from callgate.interactions.request import SETTINGS, BodyBuilder
+from callgate.models.google import WITHOUT_TOOLS, GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options
 
 if TYPE_CHECKING:
+    from callgate.gemini.client import GeminiClient
     from callgate.wire.transport import HttpClientLike
 
 __all__ = ["InteractionsModel"]
 
 
 @checked_values
-class InteractionsModel:
+class InteractionsModel(GoogleResources):
     """A Gemini model, or an agent, by the Interactions API.
 
     Args:
@@ -70,6 +71,9 @@ class InteractionsModel:
         self._bodies = BodyBuilder(name, surface.kind)
         self._now = now
 
+    def _resource_client(self) -> GeminiClient:
+        return self._client.resources()
+
     @property
     def name(self) -> str:
         """The model's name."""
@@ -87,9 +91,8 @@ class InteractionsModel:
 
     @property
     def supports_tools(self) -> bool:
-        """True if the model has function calling, as far as its name tells."""
-        agent = agent_of(self._name)
-        return WITHOUT_TOOLS.match(self._name) is None and not (agent or "").startswith("deep-research")
+        """True if the model has function calling, as far as its name tells; an agent that takes none is asked without."""
+        return WITHOUT_TOOLS.match(self._name) is None
 
     @property
     def known_settings(self) -> Collection[str]:

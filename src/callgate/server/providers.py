@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from callgate.errors import ModelError, UsageError
 from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
-from callgate.models.gemini import GeminiModel
+from callgate.models.google import GoogleResources
 from callgate.run.gate import Gate
 
 __all__ = ["Provider", "Providers", "usual_providers"]
@@ -136,7 +136,7 @@ def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]
     async def gemini_names() -> Sequence[str]:
         model = choose_model(None, provider="gemini", env=env)
         try:
-            return await model.served_names() if isinstance(model, GeminiModel) else ()
+            return await model.served_names() if isinstance(model, GoogleResources) else ()
         finally:
             await close_model(model)
 

@@ -50,7 +50,7 @@ _GENERATE = re.compile(
     r"/(?P<version>v1|v1beta|v1beta1)/(?P<cloud>(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?"
     r"models/(?P<model>[^/:]+):(?P<action>generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)"
 )
-_LIST = re.compile(r"/(?P<version>v1|v1beta|v1beta1)/(?:publishers/google/)?models(?:/(?P<model>[^/:]+))?")
+MODELS_PATH = re.compile(r"/(?P<version>v1|v1beta|v1beta1)/(?:publishers/google/)?models(?:/(?P<model>[^/:]+))?")
 
 
 @dataclass(eq=False)
@@ -185,7 +185,7 @@ class FakeGemini(FakeServer):
         return _WRONG_KEY if given else _NO_KEY
 
     def _lost(self, request: Request) -> Refusal | None:
-        generates, lists = _GENERATE.fullmatch(request.path), _LIST.fullmatch(request.path)
+        generates, lists = _GENERATE.fullmatch(request.path), MODELS_PATH.fullmatch(request.path)
         if not (request.method == "POST" and generates) and not (request.method == "GET" and lists):
             return Refusal(f"Requested entity was not found: {request.method} {request.path}", code=404, status="NOT_FOUND")
         found = generates or lists
@@ -203,7 +203,7 @@ class FakeGemini(FakeServer):
         return Refusal(told, code=404, status="NOT_FOUND")
 
     async def _list_models(self, exchange: Exchange) -> None:
-        found = _LIST.fullmatch(exchange.request.path)
+        found = MODELS_PATH.fullmatch(exchange.request.path)
         listed = [_model_entry(name) for name in self.models or MODELS]
         one = found["model"] if found else None
         body = _model_entry(one) if one else {"models": listed}

@@ -1,7 +1,8 @@
 """A server of the Interactions API for tests and demonstrations, on loopback: strict like Google, and faulty on demand.
 
 Takes a script of the same items as the fake Gemini, has a base URL; requests are checked with `interaction_rules`, and
-stored interactions are kept until they expire. Any client of the API works with it.
+stored interactions are kept until they expire. What all APIs of Gemini share is here too: uploads of files, and the list of
+models. Any client of the API works with it.
 
     async with FakeInteractions([call("add", a=1, b=2), "The sum is 3."]) as fake:
         client = google.genai.Client(api_key="k", http_options={"base_url": fake.base_url})
@@ -24,6 +25,8 @@ from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.testing.answers import Answer, answer, call, calls, raw, text, thought
 from callgate.testing.exchange import SSE_TYPE, Body, Exchange, Request
+from callgate.testing.fake_gemini import MODELS_PATH, FakeGemini
+from callgate.testing.fake_resources import FakeResources
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.google_fields import as_list, as_object
 from callgate.testing.http_lines import HttpRequest, chunk
@@ -41,6 +44,16 @@ __all__ = [
 _PLACE = re.compile(
     r"/(?:v1|v1beta|v1beta1)/(?:projects/[^/]+/locations/[^/]+/)?interactions(?:/(?P<id>[^/]+))?(?P<cancel>/cancel)?"
 )
+
+
+class _SharedResources(FakeGemini):
+    """Files and the list of models, which the other API of Google has too."""
+
+    def open(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
+        return self._exchange(http, reader, writer)
+
+    async def reply(self, exchange: Exchange) -> None:
+        await self._answer(exchange)
 
 
 @dataclass(eq=False)
@@ -68,6 +81,13 @@ class FakeInteractions(FakeServer):
         FakeServer.__post_init__(self)
         self.state = InteractionState(self.kept_s)
         self._accepted: set[bytes] = set()
+        self._google = _SharedResources(api_key=self.api_key, models=self.models)
+        self._google.resources.base_url = lambda: self.base_url
+
+    @property
+    def resources(self) -> FakeResources:
+        """The uploaded files."""
+        return self._google.resources
 
     @property
     def creations(self) -> list[JsonObject]:
@@ -82,6 +102,8 @@ class FakeInteractions(FakeServer):
         return interaction_demo(request)
 
     def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
+        if self.resources.find(http.path) or (http.method == "GET" and MODELS_PATH.fullmatch(http.path)):
+            return self._google.open(http, reader, writer)
         parsed = _parsed(http.body)
         is_stream = as_object(parsed).get("stream") is True or (http.method == "GET" and http.query.get("stream") == "true")
         request = Request(
@@ -95,7 +117,9 @@ class FakeInteractions(FakeServer):
         )  # fmt: skip
 
     async def _answer(self, exchange: Exchange) -> None:
-        assert isinstance(exchange, InteractionExchange)
+        if not isinstance(exchange, InteractionExchange):
+            await self._google.reply(exchange)
+            return
         request, place = exchange.request, _PLACE.fullmatch(exchange.request.path)
         if "key" in request.query:
             self.breaches.append("IR04: the key is in the URL")
