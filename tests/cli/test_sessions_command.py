@@ -17,8 +17,11 @@ import pytest
 from callgate import FileTools, Gate, GeminiModel, Media, Policy, ScriptedModel
 from callgate.cli import main
 from callgate.cli.file_undo import file_undo
+from callgate.machine.facts import Fact
 from callgate.store import open_store
+from callgate.store.dialect import DamagedStoreError
 from callgate.store.principals import keeps_principals
+from callgate.store.sql import SqlStore
 from callgate.testing import FakeGemini, call, text
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -124,6 +127,44 @@ def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_code_1(words: list
     assert (code, out) == (1, "")
     assert "sessions.db is damaged" in err
     assert "callgate sessions export --salvage" in err
+
+
+def test_a_list_of_sessions_whose_tables_are_locked_says_so_and_fails(
+    shell: Shell, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.setattr("callgate.store.database.LOCKED_S", 0.2)
+    place = f"{postgres_url}?options=-c%20lock_timeout%3D50ms"
+    with Gate(ScriptedModel([text("Hi."), text("Hi.")]), store=place) as gate:
+        for session in ("a", "b"):
+            gate.run_sync("hello", session=session)
+    with psycopg.connect(postgres_url) as stray:
+        stray.execute("LOCK TABLE callgate_facts IN ACCESS EXCLUSIVE MODE")
+        for words in (["-o", "json"], []):
+            code, out, err = shell("sessions", "list", *words, "--store", place)
+            assert (code, out) == (1, "")
+            assert "has been locked by another transaction" in err
+            assert "see which process has it, and try again" in err
+    assert "idle" in shell("sessions", "list", "--store", place)[1]
+
+
+def test_a_list_leaves_out_a_session_that_was_deleted_meanwhile_and_says_which_cannot_be_read(
+    shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for session in ("whole", "damaged", "deleted"):
+        kept(state, session, text("Hi."))
+    read = SqlStore.load
+
+    async def load(store: SqlStore, session: str, *, start: int = 0) -> list[Fact]:
+        if session == "damaged":
+            raise DamagedStoreError("the session file is damaged")
+        return [] if session == "deleted" else await read(store, session, start=start)
+
+    monkeypatch.setattr(SqlStore, "load", load)
+    code, out, err = shell("sessions", "list", "-o", "json")
+    assert {row["id"]: row["state"] for row in json.loads(out)} == {"whole": "idle", "damaged": "cannot be read"}
+    assert (code, "the session file is damaged" in err) == (1, True)
 
 
 # looking -----------------------------------------------------------------------------------------------------------------

@@ -34,11 +34,12 @@ from callgate.cli.style import counted
 from callgate.config.age import age_s
 from callgate.config.known_secrets import redact_known_in
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
-from callgate.errors import JsonError, ModelError, SessionBusyError, StoreError, UsageError
+from callgate.errors import JsonError, ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
 from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
+from callgate.store.dialect import DamagedStoreError
 from callgate.store.listing import delete_older, now_s, read_facts, session_page
 from callgate.store.owner import shown
 from callgate.store.principals import keeps_principals
@@ -99,9 +100,18 @@ def _done(store: Store, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 @store_option
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
-    """List sessions: id, when it was last written to, exchanges, state and the first words of the user."""
+    """List sessions: id, when it was last written to, exchanges, state and the first words of the user.
 
-    rows, more = _read(store, lambda store: _rows(store, None if everything else LISTED))
+    The exit code is 1 if a session cannot be read because the store is damaged.
+    """
+    damage: list[DamagedStoreError] = []
+    rows, more = _read(store, lambda store: _rows(store, None if everything else LISTED, damage))
+    _print_rows(rows, more, output)
+    if damage:
+        raise click.ClickException(escape(str(damage[0])))
+
+
+def _print_rows(rows: Sequence[JsonObject], more: int, output: str) -> None:
     if output == "json":
         echo_json(rows)
         return
@@ -116,13 +126,19 @@ def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
 
 async def session_rows(store: Store, count: int) -> tuple[list[str], int]:
     """The newest sessions as lines of a table, and how many there are beside them."""
-    rows, more = await _rows(store, count)
+    rows, more = await _rows(store, count, [])
     return list(_listed(rows, headed=True)) if rows else [], more
 
 
-async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]:
+async def _rows(store: Store, count: int | None, damage: list[DamagedStoreError]) -> tuple[list[JsonObject], int]:
+    """The newest sessions, and how many there are beside them; errors about damaged ones are added to the list.
+
+    Raises:
+        StoreError: the store cannot be used now, as while its tables are locked.
+    """
     known = await store.sessions()
-    return [await _row(store, info) for info in known[:count]], len(known[count:]) if count is not None else 0
+    rows = [await _row(store, info, damage) for info in known[:count]]
+    return [row for row in rows if row is not None], len(known[count:]) if count is not None else 0
 
 
 def _listed(rows: Sequence[JsonObject], *, headed: bool = False) -> Iterator[str]:
@@ -132,13 +148,18 @@ def _listed(rows: Sequence[JsonObject], *, headed: bool = False) -> Iterator[str
     yield from _table([*head, *([str(row[key]) for key in columns] for row in cells)])
 
 
-async def _row(store: Store, info: SessionInfo) -> JsonObject:
+async def _row(store: Store, info: SessionInfo, damage: list[DamagedStoreError]) -> JsonObject | None:
+    """Describe a session; None if it was deleted meanwhile."""
     exchanges, state = 0, "cannot be read"
     try:
         found = await load(store, info.id)
         exchanges, state = found.exchanges, _state_of(info, found)
-    except StoreError:
+    except NewerSessionError:
         pass  # The others can be listed all the same, and `show` says what is wrong with this one.
+    except DamagedStoreError as error:
+        damage.append(error)
+    except UsageError:
+        return None
     return {
         "id": info.id,
         "created": _zoned(info.created_s),
@@ -436,7 +457,7 @@ async def _deleted(store: Store, info: SessionInfo, before_s: float, history: st
     try:
         facts = await store.load(info.id)
         said = [text_of(fact.content) for fact in facts if isinstance(fact, RunStarted) and fact.content]
-    except StoreError:  # It cannot be read, and can be deleted all the same.
+    except (NewerSessionError, DamagedStoreError):  # It cannot be read, and can be deleted all the same.
         said = []
     try:
         if not before_s:

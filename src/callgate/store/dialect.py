@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from callgate.errors import CallgateError
+from callgate.errors import CallgateError, StoreError
 from callgate.store.answer_signal import AnswerSignal
 
-__all__ = ["Dialect", "LockTimeoutError", "LockedError", "Transaction"]
+__all__ = ["DamagedStoreError", "Dialect", "LockTimeoutError", "LockedError", "Transaction"]
 
 
 class LockedError(CallgateError):
@@ -17,6 +17,10 @@ class LockedError(CallgateError):
 
 class LockTimeoutError(LockedError):
     """The same, but the database has waited for it, and others of the same commit with it."""
+
+
+class DamagedStoreError(StoreError):
+    """Rows or pages of the store are damaged; others may be read all the same."""
 
 
 class Dialect(Protocol):
@@ -115,6 +119,10 @@ class Dialect(Protocol):
 
     def is_lock_timeout(self, error: BaseException) -> bool:
         """Return whether the driver's error says that a lock was waited for in vain."""
+        ...
+
+    def is_damage(self, error: BaseException) -> bool:
+        """Return whether the driver's error says that data is damaged, and not that nothing can be read now."""
         ...
 
     def sentence(self, error: Exception) -> str:

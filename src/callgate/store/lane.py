@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callgate.errors import CallgateError, StoreError
-from callgate.store.dialect import Dialect, LockTimeoutError, Transaction
+from callgate.store.dialect import DamagedStoreError, Dialect, LockTimeoutError, Transaction
 from callgate.store.schema import check_version, noted_version, prepare_schema
 from callgate.store.statistics import StoreStatistics
 
@@ -295,6 +295,6 @@ def failure(dialect: Dialect, error: BaseException) -> StoreError:
         sentence = dialect.sentence(error)
     else:
         sentence = f"an operation on {dialect.place} failed with {type(error).__name__}: {error}"
-    failed = StoreError(sentence)
+    failed = (DamagedStoreError if dialect.is_damage(error) else StoreError)(sentence)
     failed.__cause__ = error
     return failed

@@ -172,6 +172,10 @@ class Postgres:
         """Return whether a table was locked for too long; rows that are locked are not waited for at all."""
         return isinstance(error, self._psycopg.errors.LockNotAvailable)
 
+    def is_damage(self, error: BaseException) -> bool:
+        """Return whether a page of a table or an index is damaged."""
+        return isinstance(error, (self._psycopg.errors.DataCorrupted, self._psycopg.errors.IndexCorrupted))
+
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the database."""
         errors, said = self._psycopg.errors, " ".join(_PASSWORD.sub(r"\1@", str(error)).split())

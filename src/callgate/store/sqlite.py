@@ -215,6 +215,10 @@ class Sqlite:
         """Return False: a process that has locked the file has had enough time."""
         return False
 
+    def is_damage(self, error: BaseException) -> bool:
+        """Return whether a page of the file is damaged."""
+        return "malformed" in str(error) or "not a database" in str(error)
+
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the file."""
         said = str(error)
@@ -226,7 +230,7 @@ class Sqlite:
             return f"the session file {self.place} cannot be written ({said}): see who owns it and its folder"
         if "full" in said or getattr(error, "errno", None) == 28:
             return f"the disk of the session file {self.place} is full; everything up to here is kept: make room and go on"
-        if "malformed" in said or "not a database" in said:
+        if self.is_damage(error):
             return (
                 f"the session file {self.place} is damaged ({said}); nothing was written to it: move it away, and get what "
                 "can still be read with: callgate sessions export --salvage"
