@@ -19,8 +19,8 @@ from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = [
-    "Accepted", "ContextCache", "Embeddings", "ModelRequest", "PartialCall", "extra_body", "merged", "unknown_setting",
-    "with_output_told",
+    "Accepted", "ContextCache", "Embeddings", "ModelRequest", "PartialCall", "extra_body", "is_of_interactions", "merged",
+    "unknown_setting", "with_output_told",
 ]  # fmt: skip
 
 
@@ -155,6 +155,17 @@ def merged(body: JsonObject, extra: Mapping[str, Any]) -> JsonObject:
         both = isinstance(inner, dict) and isinstance(value, Mapping)
         result[key] = merged(cast("JsonObject", inner), cast("Mapping[str, Any]", value)) if both else value
     return result
+
+
+def is_of_interactions(name: str, value: Any) -> bool:
+    """True for a setting of the Interactions API that promises nothing, so that a conversation keeps it in any other.
+
+    Raises:
+        UsageError: a background run, which no other API has.
+    """
+    if name == "background" and value is not False:
+        raise UsageError("the setting 'background' exists in the Interactions API only: use api='interactions'")
+    return name in ("store", "background")
 
 
 def unknown_setting(name: str, known: Collection[str]) -> str:

@@ -342,6 +342,25 @@ def test_an_older_model_gets_images_after_the_results_and_no_placeholder() -> No
     run(story)
 
 
+def test_the_segment_of_a_video_and_the_resolution_of_an_image_are_sent() -> None:
+    async def story() -> None:
+        film = {"fileData": {"fileUri": "https://v.test/film", "mimeType": "video/mp4"}}
+        shot = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+        async with scene_of(["Seen."]) as it:
+            await it.ask([
+                film | {"videoMetadata": {"startOffset": "10s", "endOffset": "20s"}},
+                shot | {"mediaResolution": {"level": "MEDIA_RESOLUTION_HIGH"}},
+            ])  # fmt: skip
+            assert it.fake.creations[0]["input"][0]["content"] == [
+                {"type": "video", "mime_type": "video/mp4", "uri": "https://v.test/film",
+                 "processing": {"type": "static", "start_offset": "10s", "end_offset": "20s"}},
+                {"type": "image", "mime_type": "image/png", "data": "aGk=", "resolution": "high"},
+            ]  # fmt: skip
+            assert it.fake.refusals == []
+
+    run(story)
+
+
 def test_an_answer_that_goes_on_in_another_request_is_one_answer() -> None:
     part = {"status": "requires_continuation", "continuation_token": "t1", "steps": [
         {"type": "thought", "signature": "czE="}, {"type": "model_output", "content": [{"type": "text", "text": "Half "}]},

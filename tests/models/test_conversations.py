@@ -240,3 +240,12 @@ def test_a_call_of_one_model_is_answered_to_another_in_the_middle_of_a_turn(firs
                 assert (reply.text, it.ran) == ("Three.", ["add 1 2"])
 
     run(story)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_conversation_keeps_the_settings_of_state_at_a_server_by_every_way(way: Way) -> None:
+    async def story() -> None:
+        async with scene(way, ["Fine."], settings={"store": True, "background": False}) as it:
+            assert (await it.gate.run("Go.")).text == "Fine."
+
+    run(story)

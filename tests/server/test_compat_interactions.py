@@ -267,12 +267,65 @@ def test_what_ran_at_the_provider_comes_back_as_steps_and_not_as_text(client: An
         ({"generation_config": {"thinking_budget": 5}}, "thinking_budget"),
         ({"store": False, "background": True}, "store must be true"),
         ({"previous_interaction_id": "v1_bm9uc2Vuc2U"}, "not found"),
+        ({"safety_settings": [{"category": "x"}]}, "safety_settings[0]: expected a type and a threshold"),
+        ({"response_format": {"type": "image", "aspect_ratio": "1:1"}}, "'aspect_ratio' of the type 'image'"),
+        ({"response_format": {"type": "smell"}}, "the type 'smell' cannot be asked for"),
+        ({"generation_config": {"tool_choice": {"allowed_tools": {"tools": ["nobody"]}}}}, "'nobody' is none of the tools"),
+        ({"generation_config": {"tool_choice": {"allowed_tools": {"mode": "some", "tools": ["x"]}}}}, "Invalid enum value"),
     ],
 )
 def test_a_bad_request_is_refused_with_a_sentence(site: Site, changes: Any, said: str) -> None:
     answered = site.post("/v1beta/interactions", {"model": "callgate", "input": "x"} | changes, x_goog_api_key=TOKEN)
     assert answered.status in (400, 404)
     assert said in answered.json["error"]["message"]
+
+
+def test_settings_of_a_request_reach_the_model(client: Any) -> None:
+    model = STAGE.plays(answer("{}"))
+    client.interactions.create(
+        model="callgate", input="x", service_tier="flex",
+        response_format=[{"type": "text", "mime_type": "application/json"}],
+        safety_settings=[{"type": "harassment", "threshold": "block_none"}],
+        generation_config={"temperature": 0.5, "thinking_level": "low", "thinking_summaries": "auto"},
+    )  # fmt: skip
+    assert model.requests[-1].settings == {
+        "temperature": 0.5, "thinking": "low", "include_thoughts": True, "service_tier": "flex",
+        "response_mime_type": "application/json", "safety": {"HARASSMENT": "BLOCK_NONE"},
+    }  # fmt: skip
+    model = STAGE.plays(answer("A picture."))
+    client.interactions.create(model="callgate", input="x", response_format=[{"type": "text"}, {"type": "image"}])
+    assert model.requests[-1].settings == {"response_modalities": ["TEXT", "IMAGE"]}
+
+
+def test_several_allowed_tools_are_all_that_the_model_is_shown(client: Any) -> None:
+    others = [{**WEATHER, "name": name} for name in ("other", "third")]
+    choice = {"allowed_tools": {"mode": "any", "tools": ["get_weather", "third"]}}
+    model = STAGE.plays(call("third", city="Oslo"))
+    got = client.interactions.create(
+        model="callgate", input="x", tools=[WEATHER, *others], generation_config={"tool_choice": choice}
+    )  # fmt: skip
+    asked = model.requests[-1]
+    assert (asked.tool_names, asked.tool_choice) == (["get_weather", "third"], "required")
+    assert got.steps[-1].name == "third"
+
+
+def test_media_and_steps_of_a_clients_own_history_are_carried(client: Any) -> None:
+    model = STAGE.plays(answer("Seen."))
+    film = {"type": "video", "uri": "https://v.test/film", "mime_type": "video/mp4"}
+    client.interactions.create(model="callgate", store=False, input=[
+        {"type": "user_input", "content": [{**film, "processing": {"type": "static", "start_offset": "10s"}}]},
+        {"type": "processing_call", "id": "p1"},
+        {"type": "processing_result", "call_id": "p1"},
+        {"type": "model_output", "content": [{"type": "text", "text": "A film."}]},
+        {"type": "user_input", "content": [{"type": "text", "text": "And now?"}]},
+    ])  # fmt: skip
+    assert model.requests[-1].contents == [
+        {"role": "user", "parts": [{
+            "fileData": {"fileUri": "https://v.test/film", "mimeType": "video/mp4"}, "videoMetadata": {"startOffset": "10s"},
+        }]},
+        {"role": "model", "parts": [{"text": "A film."}]},
+        {"role": "user", "parts": [{"text": "And now?"}]},
+    ]  # fmt: skip
 
 
 def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_id(serve: Callable[..., Site]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from callgate.content.build import call_part, text_part
+from callgate.content.media_view import MediaView, same_fields
 from callgate.content.normalize import UNNAMED
 from callgate.content.read import SKIP_SIGNATURE, index_of, response_of, role_of
 from callgate.content.response import to_function_response
@@ -234,7 +235,8 @@ def results_from(node: Node) -> list[Result]:
     # Without one of these as its only key, the object as a whole is the value.
     key = next((key for key in ("result", "output", "error") if keys == {key}), None)
     value: Any = said if key is None else said[key]
-    media = [part for item in inner.find_items("parts") for part in _part(item) if isinstance(part, (Text, Blob, Other))]
+    shown = (part for item in inner.find_items("parts") for part in _part(item, has_view=False))
+    media = [part for part in shown if isinstance(part, (Text, Blob, Other))]
     result = Result(
         id=inner.find_text("id"),
         name=inner.need_text("name"),
@@ -363,7 +365,7 @@ def _parts_of(content: Node) -> list[Item]:
     return [item for part in content.find_items("parts") for item in _part(part)]
 
 
-def _part(node: Node) -> Iterator[Item]:
+def _part(node: Node, *, has_view: bool = True) -> Iterator[Item]:
     if any(isinstance(node.object.get(key), dict) for key in _CALL):
         yield from calls_from(node)
         return
@@ -371,25 +373,26 @@ def _part(node: Node) -> Iterator[Item]:
         yield from results_from(node)
         return
     signature, thought, text = _signature(node), node.find("thought"), node.find("text")
+    view = MediaView.of_part(node.object) if has_view and text is None else MediaView()
     if text is not None:
         kind = Thought if thought is not None and thought.flag else Text
         yield kind(text=text.text, at=node.at, signature=signature)
     elif (blob := node.find(*_INLINE)) is not None:
         mime_type = blob.find_text("mimeType", "mime_type") or "application/octet-stream"
         name = blob.find_text("displayName", "display_name")
-        yield Blob(mime_type=mime_type, data=blob.need_text("data"), name=name, at=node.at)
+        yield Blob(mime_type=mime_type, data=blob.need_text("data"), name=name, view=view, at=node.at)
         blob.lose_unread(f"{TITLE}: only the content of a part is carried")
     elif (file := node.find(*_FILE)) is not None:
         uri = file.need_text("fileUri", "file_uri")
         mime_type = file.find_text("mimeType", "mime_type") or transfer.mime_type_of(uri, "*/*")
         name = file.find_text("displayName", "display_name")
-        yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)
+        yield Blob(mime_type=mime_type, uri=uri, name=name, view=view, at=node.at)
         file.lose_unread(f"{TITLE}: only the content of a part is carried")
     else:
         keyword = next((key for key in node.object if key not in (*_SIGNATURE, "thought")), "part")
         yield Other(raw=node.object, keyword=keyword, at=node.at)
         return
-    node.lose_unread(f"{TITLE}: only the content of a part is carried")
+    node.lose_unread(f"{TITLE}: only the content of a part is carried", but=same_fields(view.part_fields(), node.object))
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
@@ -402,7 +405,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _contents(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
     if out.is_same:
         parts = [results_to([item], out)[0] if isinstance(item, Result) else _part_to(item, out, None) for item in items]
         yield {"role": message.role, "parts": parts}
@@ -439,8 +442,8 @@ def _part_to(item: Item, out: WriteContext, skip: str | None) -> Part:
 
 
 def _media_part(blob: Blob) -> Part:
-    named = {"displayName": blob.name} if blob.name else {}
+    named, viewed = {"displayName": blob.name} if blob.name else {}, blob.view.part_fields()
     if blob.data is not None:
-        return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named}
+        return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named} | viewed
     typed = {} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type}
-    return {_FILE[0]: {"fileUri": blob.uri} | typed | named}
+    return {_FILE[0]: {"fileUri": blob.uri} | typed | named} | viewed

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from callgate.content.media_view import MediaView, same_fields
 from callgate.content.read import SKIP_SIGNATURE
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
@@ -147,7 +148,7 @@ def _result_parts(result: Node | None) -> Iterator[ResultPart]:
         yield transfer.json_or_text(result.value, result.at)
     elif isinstance(result.value, list):
         for block in result.items:
-            yield from cast("Iterator[ResultPart]", _block(block))
+            yield from cast("Iterator[ResultPart]", _block(block, has_view=False))
     else:
         yield Value(value=result.value, at=result.at)
 
@@ -246,17 +247,21 @@ def _said(content: Node | None) -> Iterator[Item]:
         yield from _block(block)
 
 
-def _block(node: Node) -> Iterator[Text | Blob | Other]:
+def _block(node: Node, *, has_view: bool = True) -> Iterator[Text | Blob | Other]:
+    view = MediaView()
     kind = node.need_text("type")
     if kind == "text":
         yield Text(text=node.need_text("text"), at=node.at)
     elif kind in _MEDIA:
         mime_type = node.find_text("mime_type") or f"{kind}/*"
-        yield Blob(mime_type=mime_type, data=node.find_text("data"), uri=node.find_text("uri"), at=node.at)
+        view = MediaView.of_block(node.object) if has_view else view
+        yield Blob(mime_type=mime_type, data=node.find_text("data"), uri=node.find_text("uri"), view=view, at=node.at)
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
-    node.lose_unread(f"{TITLE}: only the content of a block is carried")
+    node.lose_unread(
+        f"{TITLE}: only the content of a block is carried", but=same_fields(view.block_fields(kind), node.object)
+    )
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
@@ -267,7 +272,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _steps(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
     steps: list[JsonObject] = []
     has_thought = False
     for item in items:
@@ -304,5 +309,9 @@ def _block_to(item: Text | Blob, out: WriteContext) -> JsonObject:
         return {"type": "text", "text": item.text}
     transfer.unnamed(item, out, TITLE)
     kind = item.mime_type.partition("/")[0]
+    kind = kind if kind in _MEDIA else "document"
     where = {"data": item.data} if item.data is not None else {"uri": item.uri}
-    return {"type": kind if kind in _MEDIA else "document", "mime_type": item.mime_type, **where}
+    viewed = item.view.block_fields(kind)
+    if MediaView.of_block(viewed) != item.view:
+        out.lose(item.at, "view", f"{TITLE}: media of this type has no segments or resolutions", "all of it is looked at")
+    return {"type": kind, "mime_type": item.mime_type, **where, **viewed}

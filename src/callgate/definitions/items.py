@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from callgate.content.media_view import MediaView
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
@@ -66,6 +67,8 @@ class Blob:
     data: str | None = None
     uri: str | None = None
     name: str | None = None
+    view: MediaView = field(default_factory=MediaView)
+    """The part of it that is looked at, and how closely, in formats that say so."""
     at: str = ""
 
 

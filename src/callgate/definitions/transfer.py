@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, cast
 
 from callgate import strict_json
+from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNREADABLE
 from callgate.definitions.format import WriteContext
 from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
@@ -310,8 +311,11 @@ def media_stub(blob: Blob, out: WriteContext, reason: str) -> Text:
 # Turns -------------------------------------------------------------------------------------------------------------------
 
 
-def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type, ...]) -> list[Item]:
-    """Return the items that a format supports; the others are reported, and so are signatures of other providers."""
+def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type, ...], *, views: bool = False) -> list[Item]:
+    """Return the items that a format supports; the others are reported, and so are signatures of other providers.
+
+    `views` is True for a format that can say which part of a video is looked at, and how closely.
+    """
     found: list[Item] = []
     reported = len(out.losses)
     for item in message.items:
@@ -322,6 +326,9 @@ def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type,
                 out.lose(item.at, item.keyword, f"{title}: it has no such part")
         elif isinstance(item, Thought) and Thought not in kinds:
             out.lose(item.at, "thought", f"{title}: it has no place for thoughts of a model")
+        elif isinstance(item, Blob) and item.view and not views:
+            out.lose(item.at, "view", f"{title}: it has no segments of videos and no resolutions", "all of it is looked at")
+            found.append(replace(item, view=MediaView()))
         elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature or out.is_same:
             found.append(kept)  # A text that only carried a signature is empty now.
     if not found and not out.is_same and len(out.losses) == reported:

@@ -16,7 +16,7 @@ from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
 from callgate.gemini.thinking_config import generation_of, thinking_fields
-from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
+from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
 
@@ -248,9 +248,7 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = 
             body[TOP[name]] = value
         elif name in _SPECIAL:
             _SPECIAL[name](value, body, generation, model)
-        elif name == "background" and value is not False:
-            raise UsageError("the setting 'background' exists in the Interactions API only: use api='interactions'")
-        elif name not in _OTHER_API:
+        elif not is_of_interactions(name, value):
             raise UsageError(unknown_setting(name, SETTINGS))
     return body | ({"generationConfig": generation} if generation else {})
 
@@ -281,7 +279,5 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
 _ELSEWHERE = ("extra_body", "headers", "schema_field", "stream_arguments")
-# Settings of the Interactions API that promise nothing here, so that a conversation can change its API and keep them.
-_OTHER_API = ("store", "background")
 SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
 """Every setting that Gemini has."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from callgate.definitions import convert, definitions_from
 from callgate.definitions.json_node import ShapeError
 from callgate.errors import UsageError
+from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = ["IncomingInteraction", "read_interaction"]
@@ -22,9 +23,14 @@ _GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "st
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none", "validated": "validated"}
 _KNOWN = frozenset([
     "model", "input", "system_instruction", "tools", "generation_config", "response_format", "previous_interaction_id",
-    "store", "stream", "background",
+    "store", "stream", "background", "safety_settings", "service_tier", "labels", "response_mime_type",
 ])  # fmt: skip
 _CONTENT = ("text", "image", "audio", "video", "document")
+_TOP = ("service_tier", "labels", "response_mime_type")
+# Type of a response format -> its fields, and the setting of each.
+_FORMS: dict[str, dict[str, str]] = {
+    "text": {"mime_type": "response_mime_type", "schema": "response_json_schema"}, "image": {}, "audio": {}, "video": {},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +69,23 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
     if not stored and (background or body.get("previous_interaction_id")):
         raise UsageError("store must be true for background interactions, and when previous_interaction_id is set")
     functions, built_in = _tools(body.get("tools"))
-    choice, settings = _generation(body.get("generation_config"))
+    choice, allowed, settings = _generation(body.get("generation_config"))
+    settings |= {name: body[name] for name in _TOP if body.get(name) is not None}
+    settings |= _safety(body.get("safety_settings")) | _response_format(body.get("response_format"))
+    definitions = _below("tools", lambda: definitions_from(functions, "interactions")) if functions else []
+    if unknown := [name for name in allowed if name not in [definition.name for definition in definitions]]:
+        raise UsageError(f"generation_config.tool_choice: {unknown[0]!r} is none of the tools of the request")
     contents, losses = _contents(body.get("input"))
     return IncomingInteraction(
         model=body["model"],
         contents=contents,
         losses=losses,
         system=body.get("system_instruction") or None,
-        definitions=tuple(_below("tools", lambda: definitions_from(functions, "interactions"))) if functions else (),
+        # Several names are the only tools that may be called, so the others are not shown at all.
+        definitions=tuple(one for one in definitions if one.name in allowed or len(allowed) < 2),
         built_in=tuple(built_in),
-        tool_choice=choice,
-        settings=settings | _response_format(body.get("response_format")),
+        tool_choice=allowed[0] if choice == "required" and len(allowed) == 1 else choice,
+        settings=settings,
         previous=body.get("previous_interaction_id"),
         stored=stored,
         stream=body.get("stream") is True,
@@ -117,38 +129,54 @@ def _tools(given: Any) -> tuple[list[JsonObject], list[JsonObject]]:
     return functions, built_in
 
 
-def _generation(given: Any) -> tuple[ToolChoice, JsonObject]:
+def _generation(given: Any) -> tuple[ToolChoice, list[str], JsonObject]:
+    """The choice of tools, the only ones that it allows, and the settings."""
     config = dict(cast("Mapping[str, Any]", given or {}))
     settings: JsonObject = {name: config.pop(name) for name in _GENERATION if config.get(name) is not None}
     if (level := config.pop("thinking_level", None)) is not None:
         settings["thinking"] = level
     if (summaries := config.pop("thinking_summaries", None)) is not None:
         settings["include_thoughts"] = summaries == "auto"
-    choice = _choice(config.pop("tool_choice", None))
+    choice, allowed = _choice(config.pop("tool_choice", None))
     if unknown := [name for name, value in config.items() if value is not None]:
         raise UsageError(f"Unknown parameter {unknown[0]!r} at 'generation_config'")
-    return choice, settings
+    return choice, allowed, settings
 
 
-def _choice(given: Any) -> ToolChoice:
+def _choice(given: Any) -> tuple[ToolChoice, list[str]]:
     if given is None:
-        return "auto"
+        return "auto", []
     if isinstance(given, str) and given in _CHOICES:
-        return _CHOICES[given]
+        return _CHOICES[given], []
     allowed: Any = cast("JsonObject", given).get("allowed_tools") if isinstance(given, dict) else None
-    names: Any = cast("JsonObject", allowed).get("tools") if isinstance(allowed, dict) else None
-    if isinstance(names, list) and len(cast("list[Any]", names)) == 1:
-        return str(cast("list[Any]", names)[0])
-    raise UsageError(f"Invalid enum value {given!r} at 'generation_config.tool_choice'")
+    named = cast("JsonObject", allowed) if isinstance(allowed, dict) else {}
+    names, mode = named.get("tools"), named.get("mode", "any")
+    if not isinstance(names, list) or not names or mode not in _CHOICES:
+        raise UsageError(f"Invalid enum value {given!r} at 'generation_config.tool_choice'")
+    return _CHOICES[mode], [str(name) for name in cast("list[Any]", names)]
+
+
+def _safety(given: Any) -> JsonObject:
+    """The setting for safety, in the words that generateContent has."""
+    safety: JsonObject = {}
+    for place, item in enumerate(cast("list[Any]", given or [])):
+        fields = cast("JsonObject", item) if isinstance(item, dict) else {}
+        if set(fields) != {"type", "threshold"} or not all(isinstance(word, str) for word in fields.values()):
+            raise UsageError(f"safety_settings[{place}]: expected a type and a threshold")
+        safety[fields["type"].upper()] = fields["threshold"].upper()
+    return {"safety": safety} if safety else {}
 
 
 def _response_format(given: Any) -> JsonObject:
-    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given]
-    form: Any = listed[0] if listed else None
-    if not isinstance(form, dict):
-        return {}
-    fields = cast("JsonObject", form)
-    if fields.get("type") != "text":
-        raise UsageError("response_format: only text can be asked for here")
-    words = {"response_mime_type": fields.get("mime_type"), "response_json_schema": fields.get("schema")}
-    return {name: value for name, value in words.items() if value is not None}
+    forms = objects_in(given if isinstance(given, list) else [given])
+    settings: JsonObject = {}
+    for form in forms:
+        kind, fields = form.get("type"), {name: value for name, value in form.items() if value is not None}
+        known = _FORMS.get(kind) if isinstance(kind, str) else None
+        if known is None:
+            raise UsageError(f"response_format: the type {kind!r} cannot be asked for here")
+        if unknown := [name for name in fields if name != "type" and name not in known]:
+            raise UsageError(f"response_format: {unknown[0]!r} of the type {kind!r} cannot be asked for here")
+        settings |= {known[name]: value for name, value in fields.items() if name != "type"}
+    kinds = [str(form["type"]) for form in forms]
+    return settings | ({"response_modalities": [kind.upper() for kind in kinds]} if {*kinds} - {"text"} else {})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNNAMED, is_wire_id
 from callgate.content.read import (
     SKIP_SIGNATURE,
@@ -226,7 +227,8 @@ def content_item(part: Part) -> JsonObject:
     if kind == "text" and "data" in media and (text := _decoded(media["data"])) is not None:
         return {"type": "text", "text": text}
     where = {name: media[name] for name in ("data", "uri") if name in media}
-    return {"type": kind if kind in ("image", "audio", "video") else "document", "mime_type": mime_type, **where}
+    kind = kind if kind in ("image", "audio", "video") else "document"
+    return {"type": kind, "mime_type": mime_type, **where, **MediaView.of_part(part).block_fields(kind)}
 
 
 def _decoded(data: str) -> str | None:

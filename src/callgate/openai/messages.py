@@ -184,7 +184,8 @@ def _block(part: Part, *, refuse: bool) -> JsonObject:
     if media is None:
         text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(part).decode("utf-8")
         return {"type": "text", "text": text}
-    block = media_block(Blob(**{"mime_type": "application/octet-stream"} | media))
+    fields: JsonObject = {"mime_type": "application/octet-stream"} | media
+    block = media_block(Blob(**fields))
     if block is not None:
         return block
     if refuse:

@@ -14,7 +14,7 @@ from callgate.errors import UsageError
 from callgate.openai.messages import MessageWriter
 from callgate.openai.quirks import Quirks
 from callgate.openai.tools import tools_of
-from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
+from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_told
 from callgate.types import JsonObject
 
 __all__ = ["SETTINGS", "BodyBuilder", "settings_of"]
@@ -111,7 +111,7 @@ def settings_of(settings: Mapping[str, Any], quirks: Quirks, *, has_tools: bool 
             body[_PLAIN.get(name, name)] = value
         elif name in _SPECIAL:
             body |= _SPECIAL[name](value, settings)
-        else:
+        elif not is_of_interactions(name, value):
             raise UsageError(unknown_setting(name, [*SETTINGS, *quirks.settings]))
     return body
 

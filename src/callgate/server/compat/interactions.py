@@ -70,6 +70,10 @@ _REQUEST: JsonObject = {
         "tools": {"type": "array", "items": {"type": "object"}, "maxItems": 1_000},
         "system_instruction": {"type": "string"},
         "generation_config": {"type": "object"},
+        "safety_settings": {"type": "array", "items": {"type": "object"}},
+        "response_format": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+        "service_tier": {"type": "string"},
+        "labels": {"type": "object"},
         "previous_interaction_id": {"type": "string"},
         "store": {"type": "boolean"},
         "stream": {"type": "boolean"},
@@ -93,7 +97,10 @@ def _result(step: JsonObject, where: str) -> list[JsonObject]:
     return [{**step, "result": _CONTENT.carried(step.get("result"), f"{where}.result")}]
 
 
-_AT_GOOGLE = ("google_search", "code_execution", "url_context", "google_maps", "file_search", "mcp_server_tool", "retrieval")
+_AT_GOOGLE = (
+    "google_search", "code_execution", "url_context", "google_maps", "file_search", "mcp_server_tool", "retrieval",
+    "processing",
+)  # fmt: skip
 _INPUT = PartTable("content or step", {
     **_CONTENT.taken, "user_input": _said, "model_output": _said, "thought": as_is, "function_call": as_is,
     "function_result": _result,
