@@ -13,7 +13,7 @@ from callgate.content.collect import Collector
 from callgate.content.read import OTHER_CANDIDATES, CandidateChoice
 from callgate.definitions import convert
 from callgate.events import Notice, RunEnded
-from callgate.gemini.continuation import Continuation
+from callgate.gemini.exchange import Continuation
 from callgate.models.prompted import PromptedModel
 from callgate.request import ModelRequest
 

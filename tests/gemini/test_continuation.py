@@ -13,8 +13,7 @@ from callgate import Gate
 from callgate.errors import LimitExceededError, ProtocolError, RequestTimeoutError
 from callgate.events import RunEnded, TextDelta
 from callgate.gemini.client import GeminiClient
-from callgate.gemini.continuation import Continuation
-from callgate.gemini.exchange import HOPS_MAX
+from callgate.gemini.exchange import HOPS_MAX, Continuation
 from callgate.models.gemini import GeminiModel
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault

@@ -27,7 +27,7 @@ from callgate.content.salvage import salvaged_calls
 from callgate.errors import ConversationInvalidError, ModelError
 from callgate.gemini import ResponseReader
 from callgate.gemini.client import GeminiClient
-from callgate.gemini.continuation import Continuation
+from callgate.gemini.exchange import Continuation
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate

@@ -6,12 +6,12 @@ is refused for an unknown field, or for a cached content that is gone, is sent a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from callgate.content.read import CandidateChoice
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
-from callgate.gemini.continuation import Continuation
 from callgate.gemini.request import BodyBuilder
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
@@ -21,7 +21,7 @@ from callgate.wire.retry import RetryingStream
 if TYPE_CHECKING:
     from callgate.gemini.caches import CachedPrefix, CacheManager
 
-__all__ = ["HOPS_MAX", "GeminiExchange"]
+__all__ = ["HOPS_MAX", "Continuation", "GeminiExchange"]
 
 HOPS_MAX = 32
 """The limit of requests for one answer."""
@@ -31,6 +31,11 @@ ADAPTED_MAX = 8
 
 FIELDS_SHOWN = 10
 """The limit of fields in a notice about those that were left out."""
+
+_COUNTS = (
+    "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount",
+    "totalTokenCount",
+)  # fmt: skip
 
 
 class GeminiExchange:
@@ -136,3 +141,51 @@ class GeminiExchange:
         items, self._items = self._items, None
         if items is not None:
             await items.aclose()
+
+
+class Continuation:
+    """An observer of the chunks of one answer. `token` goes into the next request; None when the answer is complete."""
+
+    def __init__(self) -> None:
+        self.token: str | None = None
+        self._before: dict[str, int] = {}
+        """The usage of earlier requests."""
+        self._choice = CandidateChoice()
+        self._now: JsonObject = {}
+        """The usage of this request so far, as the server reports it."""
+
+    def begin(self) -> None:
+        """A request is about to be sent."""
+        self.token = None
+        if self._now:
+            now = _counts(self._now)
+            self._before = {name: self._before.get(name, 0) + now.get(name, 0) for name in _COUNTS}
+            self._now = {}
+
+    def take(self, chunk: JsonObject) -> JsonObject:
+        """The chunk as it belongs into the one answer."""
+        usage: JsonObject | None = chunk.get("usageMetadata")
+        if isinstance(usage, dict):
+            self._now.update(usage)
+            if self._before:
+                chunk = self._summed(chunk, usage)
+        candidate = self._choice.of(chunk)
+        if candidate.get("finishReason") != "CONTINUATION":
+            return chunk
+        token: Any = candidate.get("continuationToken")
+        self.token = token if isinstance(token, str) and token else None
+        if self.token is None:
+            return chunk  # Without a token it is an ending like any other that is not a success.
+        rest = {key: value for key, value in candidate.items() if key not in ("finishReason", "continuationToken")}
+        return {**chunk, "candidates": [rest]}
+
+    def _summed(self, chunk: JsonObject, usage: JsonObject) -> JsonObject:
+        if not any(self._before.values()):
+            return chunk
+        now = _counts(self._now)
+        total = {name: self._before[name] + now.get(name, 0) for name in _COUNTS if self._before[name] or name in now}
+        return {**chunk, "usageMetadata": {**usage, **total}}
+
+
+def _counts(usage: JsonObject) -> dict[str, int]:
+    return {name: usage[name] for name in _COUNTS if isinstance(usage.get(name), int)}

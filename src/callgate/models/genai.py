@@ -22,11 +22,10 @@ from callgate.errors import (
     RequestTimeoutError,
     UsageError,
 )
-from callgate.gemini.continuation import Continuation
-from callgate.gemini.exchange import HOPS_MAX
+from callgate.gemini.exchange import HOPS_MAX, Continuation
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
-from callgate.models.google import WITHOUT_TOOLS
+from callgate.models.gemini import WITHOUT_TOOLS
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.failures import Sent, clean

@@ -18,7 +18,7 @@ from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
 from callgate.interactions.request import SETTINGS, BodyBuilder
-from callgate.models.google import WITHOUT_TOOLS, GoogleResources
+from callgate.models.gemini import WITHOUT_TOOLS, GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options

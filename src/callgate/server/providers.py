@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from callgate.errors import ModelError, UsageError
 from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
-from callgate.models.google import GoogleResources
+from callgate.models.gemini import GoogleResources
 from callgate.run.gate import Gate
 
 __all__ = ["Provider", "Providers", "usual_providers"]
