@@ -15,12 +15,23 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 MODEL = "gemini-3.8-flash"
 SYSTEMS = ("generateContent", "interactions", "interactions, stored", "google-genai", "google-genai, stored")
 EARLY, WINDOW = 10, 10
 SAID = "The quick brown fox jumps over the lazy dog, and goes on for as long as it takes to fill two lines of text. "
+
+
+class Row(NamedTuple):
+    """A system's milliseconds of processor time and bytes of a request, at an early turn and at a late one."""
+
+    system: str
+    then_ms: float
+    now_ms: float
+    then: int
+    now: int
 
 
 def main() -> int:
@@ -32,11 +43,13 @@ def main() -> int:
         system, url = given.child
         print(json.dumps(measured(system, url, given.turns)))
         return 0
-    late = given.turns
-    print(
-        f"{'':24}{f'turn {EARLY} ms':>12}{f'turn {late} ms':>12}{'ratio':>8}{'bytes then':>12}{'bytes now':>12}{'ratio':>8}"
-    )
-    for system in SYSTEMS:
+    show(rows(given.turns), given.turns)
+    return 0
+
+
+def rows(turns: int, systems: Sequence[str] = SYSTEMS) -> Iterator[Row]:
+    """The figures of each system, as they are there."""
+    for system in systems:
         module = "fake_gemini" if system == "generateContent" else "fake_interactions"
         server = subprocess.Popen(
             [sys.executable, "-m", f"callgate.testing.{module}", "--no-strict"], stdout=subprocess.PIPE, text=True
@@ -44,14 +57,37 @@ def main() -> int:
         try:
             assert server.stdout is not None
             url = server.stdout.readline().strip()
-            command = [sys.executable, __file__, "--turns", str(late), "--child", system, url]
+            command = [sys.executable, __file__, "--turns", str(turns), "--child", system, url]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         finally:
             server.kill()
             server.wait()
-        then_ms, now_ms, then, now = json.loads(done.stdout.splitlines()[-1])
-        print(f"{system:24}{then_ms:12.2f}{now_ms:12.2f}{now_ms / then_ms:8.2f}{then:12,}{now:12,}{now / then:8.2f}")
-    return 0
+        yield Row(system, *json.loads(done.stdout.splitlines()[-1]))
+
+
+def show(found: Iterable[Row], turns: int) -> dict[str, Row]:
+    """Print the figures as they come; returns them by their system."""
+    print(
+        f"{'':24}{f'turn {EARLY} ms':>12}{f'turn {turns} ms':>12}{'ratio':>8}{'bytes then':>12}{'bytes now':>12}{'ratio':>8}"
+    )
+    shown: dict[str, Row] = {}
+    for row in found:
+        shown[row.system] = row
+        times, sizes = row.now_ms / row.then_ms, row.now / row.then
+        print(
+            f"{row.system:24}{row.then_ms:12.2f}{row.now_ms:12.2f}{times:8.2f}{row.then:12,}{row.now:12,}{sizes:8.2f}",
+            flush=True,
+        )
+    return shown
+
+
+def goals(found: Mapping[str, Row]) -> list[tuple[str, float, float]]:
+    """The title, the value and the most of each goal: with state at the server, a turn does not grow with the history."""
+    stored = found["interactions, stored"]
+    return [
+        ("stored: late turn / early turn", stored.now_ms / stored.then_ms, 1.2),
+        ("stored: late bytes / early bytes", stored.now / stored.then, 1.05),
+    ]
 
 
 def measured(system: str, url: str, turns: int) -> tuple[float, float, int, int]:

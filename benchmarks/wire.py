@@ -7,6 +7,9 @@ client's process is what counts, so a slow server hurts nobody. Runs are interle
 The server is one of a few lines that never looks into a body (`_wire_server.py` says why). `--fake` takes the fake server
 of the tests, which judges every request: minutes instead of seconds a run, a client with cold caches, and the same goals.
 
+Then the same for the Interactions API, without and with state at the server, beside google-genai's client for it
+(`interactions.py`): what a turn costs, and how many bytes it sends, as a conversation grows.
+
     python benchmarks/wire.py [--quick] [--fake]        ends with 1 if a goal is missed
 """
 
@@ -19,6 +22,8 @@ import sys
 import _venvs
 from _child import MARKS, WINDOW
 from bench import HERE, Figures, Goal, Results, output_of, serving, show, show_goals
+
+import interactions
 
 SYSTEMS = ("callgate", "hand-written", "google-genai")
 
@@ -38,6 +43,11 @@ def main() -> int:
     found = goals(results)
     show_goals(found)
     show_aiohttp(results, (MARKS[0] + WINDOW), fake=given.fake)
+    print("\nBoth APIs of Gemini, text only, one request a turn:")
+    turns = MARKS[1] if given.quick else MARKS[-1]
+    stored = interactions.goals(interactions.show(interactions.rows(turns), turns))
+    found += [Goal(*goal) for goal in stored]
+    show_goals(found[-len(stored) :])
     return 0 if all(goal.is_met for goal in found) else 1
 
 

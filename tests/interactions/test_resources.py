@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.interactions.conftest import MODEL, run, scene_of
+from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
+from tests.interactions.test_background import interrupted
 
 from callgate import Gate
 from callgate.events import Notice
 from callgate.server.providers import usual_providers
-from callgate.testing.fake_interactions import FakeInteractions
+from callgate.store import MemoryStore
+from callgate.testing.fake_interactions import FakeInteractions, call
 
 VIDEO = bytes(range(256)) * 8
 
@@ -33,6 +35,46 @@ def test_media_that_is_too_large_for_a_request_is_uploaded_and_deleted_with_its_
             await it.ask("And now?", session="s")
             assert await it.gate.delete("s")
             assert (it.fake.resources.files, it.fake.refusals) == ({}, [])
+
+    run(story)
+
+
+def test_a_session_that_is_deleted_takes_its_interactions_at_the_server_with_it() -> None:
+    async def story() -> None:
+        async with scene_of([call("add", a=1, b=2), "Three.", "Other."], settings={"store": True}) as it:
+            await it.ask("1 + 2?", session="s")
+            await it.ask("Something else?", session="t")
+            assert len(it.fake.state.stored) == 3
+            assert await it.gate.delete("s")
+            assert len(it.fake.state.stored) == 1
+            it.fake.forget()  # as Google does after a while
+            assert await it.gate.delete("t")
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_a_session_is_deleted_though_the_server_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with scene_of(["One."], settings={"store": True}) as it:
+            await it.ask("First?", session="s")
+            it.fake.api_key = "another key"
+            assert await it.gate.delete("s")
+            assert await it.gate.store.load("s") == []
+
+    run(story)
+    assert "interactions of session 's' could not be deleted at the provider" in caplog.text
+
+
+def test_a_background_run_that_nobody_waits_for_is_deleted_with_its_session() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Found."], polls=1_000_000) as fake:
+            await interrupted(fake, store)
+            assert len(fake.state.stored) == 1
+            async with Gate(model_for(fake, Clock()), store=store, settings={"background": True}) as gate:
+                assert await gate.delete("s")
+            assert fake.state.stored == {}
 
     run(story)
 

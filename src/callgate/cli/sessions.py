@@ -432,23 +432,25 @@ async def _chosen(store: Store, before_s: float, owner: str | None) -> list[Sess
 
 
 async def _forget_uploads(facts: list[Fact], session: str) -> None:
-    """Delete the files of a session at Google, if there is a key; otherwise they expire there after two days."""
-    from callgate.run.session_changes import uploads_of
+    """Delete the files and interactions of a session at Google, if there is a key; otherwise they expire there."""
+    from callgate.run.session_changes import delete_interactions, interactions_of, uploads_of
 
-    files = uploads_of(facts)
-    if not files:
+    files, stored = uploads_of(facts), interactions_of(facts)
+    if not files and not stored:
         return
-    from callgate.models.gemini import GeminiModel
+    from callgate.models.interactions import InteractionsModel
     from callgate.run.media import delete_files
 
     try:
-        model = GeminiModel("gemini-flash-latest")
+        model = InteractionsModel("gemini-flash-latest")
         try:
             await delete_files(model, files, session)
+            await delete_interactions(model, stored)
         finally:
             await model.aclose()
     except (ModelError, UsageError) as error:
-        click.echo(escape(f"uploaded files of session {session} stay at Google until they expire: {error}"), err=True)
+        kept = " and ".join(name for name, left in (("uploaded files", files), ("interactions", stored)) if left)
+        click.echo(escape(f"{kept} of session {session} stay at Google until they expire: {error}"), err=True)
 
 
 async def _deleted(store: Store, info: SessionInfo, before_s: float, history: str) -> bool:

@@ -73,33 +73,45 @@ class StepWriter:
         self._media_results = media_results
         self._kept: dict[tuple[int, tuple[str, ...], bool], _Written] = {}
         self._kept_bytes = 0
-        self._hashes: list[tuple[bytes, str]] = []
+        self._line: list[_Written] = []
+        """The contents of the newest history that was sent whole."""
+        self._hashed: tuple[list[bytes], list[str]] = ([], [])
+        """The contents of the newest history, and the hash of it up to each."""
 
     def steps(self, talk: Conversation, *, start: int = 0, own: bool = True) -> list[bytes]:
         """The steps of a history from a content on; without `own`, no signature goes back, not even this model's."""
+        if own and not start:
+            return [made.steps for made in self._line_of(talk) if made.steps]
+        # Where the server has the beginning, only the ids of the newest calls are of interest.
         written: list[bytes] = []
         ids: tuple[str, ...] = ()
-        for place, encoded in enumerate(talk.encoded):
-            # Where the server has the beginning, only the ids of the newest calls are of interest.
-            if place + 1 < start:
-                continue
-            made = self._written(talk, place, encoded, ids, own=own)
+        for place in range(max(start - 1, 0), len(talk)):
+            made = self._written(talk, place, talk.encoded[place], ids, own=own)
             ids = made.ids
             if place >= start and made.steps:
                 written.append(made.steps)
         return written
 
+    def _line_of(self, talk: Conversation) -> list[_Written]:
+        """All steps of a history. Those of the newest one are kept, so that a longer one costs only what is new."""
+        encoded, line = talk.encoded, self._line
+        known = _shared([made.encoded for made in line], encoded)
+        del line[known:]
+        for place in range(known, len(encoded)):
+            line.append(self._written(talk, place, encoded[place], line[-1].ids if line else (), own=True))
+        return line
+
     def seen(self, talk: Conversation, length: int | None = None) -> str:
         """The hash of the first contents of a history."""
         encoded = talk.encoded if length is None else talk.encoded[:length]
-        kept, known = self._hashes, 0
-        while known < min(len(kept), len(encoded)) and kept[known][0] is encoded[known]:
-            known += 1
+        contents, hashes = self._hashed
+        known = _shared(contents, encoded)
         if known < len(encoded):
-            del kept[known:]
+            del contents[known:], hashes[known:]
         for content in encoded[known:]:
-            kept.append((content, fold(kept[-1][1] if kept else "", content)))
-        return kept[len(encoded) - 1][1] if encoded else ""
+            contents.append(content)
+            hashes.append(fold(hashes[-1] if hashes else "", content))
+        return hashes[len(encoded) - 1] if encoded else ""
 
     def chain(self, talk: Conversation, *, now: float) -> Chain | None:
         """The interaction that holds the history up to its newest answer, if there is one that still does.
@@ -177,6 +189,14 @@ class StepWriter:
                 shown += [{"text": f"(What the call of {response.get('name')!r} with the id {call_id} returned:)"}, *media]
         if shown:
             yield user_step(shown)
+
+
+def _shared(kept: Sequence[bytes], encoded: Sequence[bytes]) -> int:
+    """The number of contents that two histories begin with in common."""
+    length = min(len(kept), len(encoded))
+    if [*kept[:length]] == [*encoded[:length]]:  # Compared at once, and the same bytes by their identity.
+        return length
+    return next(place for place in range(length) if kept[place] != encoded[place])
 
 
 def user_step(parts: Iterable[Part]) -> JsonObject:

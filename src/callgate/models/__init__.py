@@ -20,7 +20,8 @@ from callgate.user_code import is_cancelled, keeps_running
 
 __all__ = [
     "Accepted", "AnsweredBy", "ContextCache", "Embeddings", "Item", "Mode", "Model", "ModelRequest", "PartialCall",
-    "answering", "asked", "close_items", "close_model", "count_tokens", "describe", "embed", "known_settings", "origin_of",
+    "answering", "asked", "close_items", "close_model", "count_tokens", "describe", "embed", "known_settings", "members_of",
+    "origin_of",
     "provider_of_model",
 ]  # fmt: skip
 
@@ -72,12 +73,15 @@ def provider_of_model(model: Model) -> str:
     return str(getattr(model, "provider", "callgate"))
 
 
+def members_of(model: Model) -> list[Model]:
+    """The models that may answer: the model itself, or those that it stands for."""
+    members = getattr(model, "models", None) or ([native] if (native := getattr(model, "native", None)) is not None else [])
+    return [one for member in members for one in members_of(member)] if members else [model]
+
+
 def billed_names(model: Model) -> list[str]:
     """The names of the models that may answer and are billed for it; a model with `is_free = True` is not."""
-    members = getattr(model, "models", None) or ([native] if (native := getattr(model, "native", None)) is not None else [])
-    if members:
-        return [name for member in members for name in billed_names(member)]
-    return [] if getattr(model, "is_free", False) else [model.name]
+    return [member.name for member in members_of(model) if not getattr(member, "is_free", False)]
 
 
 def origin_of(model: Model) -> str:

@@ -7,8 +7,9 @@ wire is in `callgate.interactions`.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from callgate.wire.transport import HttpClientLike
 
 __all__ = ["InteractionsModel"]
+
+DELETED_AT_ONCE = 8
+"""The limit of requests to delete interactions at the same time."""
 
 
 @checked_values
@@ -116,6 +120,25 @@ class InteractionsModel(GoogleResources):
         """
         return await self._client.delete(self._name, interaction)
 
+    async def delete_all(self, interactions: Iterable[str]) -> int:
+        """Make the server forget several interactions; returns how many it knew.
+
+        Raises:
+            ModelError: the server refuses, or cannot be reached.
+        """
+        gone = 0
+        for batch in _batches([*interactions], DELETED_AT_ONCE):
+            # All of a batch end before the first failure is raised, and none of the next begins after it.
+            for outcome in await asyncio.gather(*map(self.delete, batch), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                gone += outcome
+        return gone
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         await self._client.aclose()
+
+
+def _batches(ids: list[str], size: int) -> Iterator[list[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

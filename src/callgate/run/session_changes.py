@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from callgate.content.read import interaction_of
 from callgate.errors import ModelError, NewerSessionError, SessionBusyError, UsageError
 from callgate.machine import facts
+from callgate.models import Model, members_of
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
 from callgate.run.media import delete_files
@@ -16,7 +18,9 @@ from callgate.store.listing import delete_older
 from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.types import SessionRule
 
-__all__ = ["compact", "delete", "rename", "revoke", "session_rules", "uploads_of"]
+__all__ = [
+    "compact", "delete", "delete_interactions", "interactions_of", "rename", "revoke", "session_rules", "uploads_of",
+]  # fmt: skip
 
 logger = logging.getLogger("callgate.run")
 
@@ -53,7 +57,7 @@ async def rename(resources: Resources, session: str, title: str) -> str:
 
 
 async def delete(config: GateConfig, resources: Resources, session: str, *, before_s: float | None = None) -> bool:
-    """Delete a session, and the files at the provider that its own runs uploaded; False if there is none.
+    """Delete a session, and what its own runs left at the provider: files and interactions; False if there is none.
 
     With `before_s`, one that was written to since then is kept.
 
@@ -65,9 +69,10 @@ async def delete(config: GateConfig, resources: Resources, session: str, *, befo
     if known is not None and known.run is not None:
         raise SessionBusyError(f"session {session!r} has a run; cancel it first")
     try:
-        files = uploads_of(await resources.store.load(session))
+        journal = await resources.store.load(session)
     except NewerSessionError:  # It cannot be read, and can be deleted all the same.
-        files = []
+        journal = []
+    files, stored = uploads_of(journal), interactions_of(journal)
     store = resources.store
     if not await (store.delete(session) if before_s is None else delete_older(store, session, before_s)):
         return False
@@ -75,6 +80,10 @@ async def delete(config: GateConfig, resources: Resources, session: str, *, befo
         await delete_files(config.model, files, session)
     except ModelError as error:  # They expire by themselves after two days.
         logger.warning("files of session %r could not be deleted at the provider: %s", session, error)
+    try:
+        await delete_interactions(config.model, stored)
+    except ModelError as error:  # So do these, in up to 55 days.
+        logger.warning("interactions of session %r could not be deleted at the provider: %s", session, error)
     return True
 
 
@@ -87,6 +96,29 @@ def uploads_of(journal: Iterable[facts.Fact]) -> list[facts.UploadedFile]:
         elif isinstance(fact, facts.RunStarted):
             found |= {file.name: file for file in fact.uploads or ()}
     return list(found.values())
+
+
+def interactions_of(journal: Iterable[facts.Fact]) -> list[str]:
+    """The ids of the interactions of a session's own runs that a server keeps."""
+    found: dict[str, None] = {}
+    for fact in journal:
+        if isinstance(fact, facts.Adopted):
+            found.clear()
+        elif isinstance(fact, facts.ModelAccepted) and fact.origin.startswith("interactions:"):
+            found[fact.id] = None
+        elif isinstance(fact, facts.ModelAnswered) and (kept := interaction_of(fact.content)) is not None and kept.get("id"):
+            found[str(kept["id"])] = None
+    return list(found)
+
+
+async def delete_interactions(model: Model, stored: Sequence[str]) -> int:
+    """Make the server of a model forget interactions; return how many are gone, 0 if the model keeps none.
+
+    Raises:
+        ModelError: the server refuses, or cannot be reached.
+    """
+    forget = next((found for one in members_of(model) if (found := getattr(one, "delete_all", None)) is not None), None)
+    return await forget(stored) if stored and forget is not None else 0
 
 
 async def compact(config: GateConfig, resources: Resources, session: str) -> int:
