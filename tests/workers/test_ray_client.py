@@ -22,9 +22,11 @@ pytestmark = pytest.mark.slow
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 PATIENCE_S = 120
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DISABLE_IMPORT_WARNING": "1"}
+TOKENS = {**SETTINGS, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+"""As `ray start` has it where nothing is said; it then makes the token up."""
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, json, os, sys
 from callgate.errors import UsageError
 from callgate.workers import RayCluster, WorkerPool
 
@@ -32,7 +34,8 @@ toolbox, address, direct, far, note = sys.argv[1:]
 short_s = 0.5 if direct == "direct" else 20  # Ray itself may take longer on a busy machine.
 
 async def joined(cluster):
-    for _ in range(4):  # Ray gives up a client's server that does not start within 30 s, as on a busy machine.
+    # Ray gives up a client's server that does not start within 30 s, as on a busy machine.
+    for _ in range(int(os.environ.get("TRIES", "4"))):
         pool = WorkerPool([toolbox], size=3, cluster=cluster)
         try:
             await pool.start()
@@ -67,6 +70,7 @@ class Head:
     process: subprocess.Popen[bytes]
     direct: str
     client: str
+    settings: dict[str, str]
 
     def by(self, address: str) -> str:
         """Its address by `ray://`, or as a member of the cluster."""
@@ -99,13 +103,14 @@ def ray_command(*words: str) -> list[str]:
     return [str(Path(sys.executable).with_name("ray")), "start", "--block", *words]
 
 
-def started(command: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **SETTINGS})
+def started(command: list[str], settings: dict[str, str] = SETTINGS) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **settings})
 
 
 @pytest.fixture
-def head() -> Iterator[Head]:
+def head(request: pytest.FixtureRequest) -> Iterator[Head]:
     pytest.importorskip("ray")
+    settings: dict[str, str] = getattr(request, "param", SETTINGS)
     port, client = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="cg-ray-", ignore_cleanup_errors=True) as folder:
         process = started(
@@ -113,9 +118,10 @@ def head() -> Iterator[Head]:
                 "--head", f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2",
                 "--include-dashboard=false", "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
                 f"--temp-dir={folder}",
-            )
+            ),
+            settings,
         )  # fmt: skip
-        head = Head(process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}")
+        head = Head(process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", settings)
         try:
             wait_until(lambda: is_open(client) or process.poll() is not None)
             assert process.poll() is None
@@ -148,7 +154,7 @@ class Program:
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), *words],
-                stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **SETTINGS},
+                stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **head.settings},
             )  # fmt: skip
 
     def says(self) -> list[Any]:
@@ -181,6 +187,21 @@ def test_short_deadlines_are_kept_and_the_next_call_is_served(head: Head, tmp_pa
     with Program(head, tmp_path, address=address, way=way) as program:
         assert program.says() == ["finished", 3, ["finished"] * 5]
         assert program.says() == ["timed_out", "finished", 7]
+
+
+@pytest.mark.parametrize("head", [TOKENS], indirect=True, ids=["tokens"])
+@BOTH
+def test_a_cluster_that_asks_for_a_token_is_joined_with_it_and_refused_in_a_sentence_without(
+    head: Head, tmp_path: Path, address: str
+) -> None:
+    with Program(head, tmp_path, address=address) as program:
+        assert program.says() == ["finished", 3, ["finished"] * 5]
+    head.settings = {name: value for name, value in SETTINGS.items() if name != "RAY_AUTH_MODE"} | {"TRIES": "1"}
+    with Program(head, tmp_path, address=address) as program:
+        assert program.process.wait(PATIENCE_S) == 1
+    said = program.errors.read_text()
+    assert "the Ray cluster at '" in said
+    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in said
 
 
 @WAYS

@@ -63,8 +63,20 @@ def connect(cluster: RayCluster) -> None:
         threading.Thread(target=_join, args=(cluster, joined), name="callgate-ray-join", daemon=True).start()
         error = joined.get()
     if error is not None:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"the Ray cluster at {cluster.address or 'its own address'!r} cannot be used: {first}") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        said = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and lines[1:] else lines[0]  # A traceback of the head.
+        where = repr(cluster.address or "its own address")
+        raise UsageError(f"the Ray cluster at {where} cannot be used: {said}{_token_hint()}") from error
+
+
+def _token_hint() -> str:
+    """Return what to do where tokens are missing: Ray refuses a program without one as if there were no cluster."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() in ("token", "disabled"):
+        return ""
+    return (
+        "; see whether it runs, and if it asks for tokens, as clusters that `ray start` made do by default, set "
+        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or copy ~/.ray/auth_token from its head"
+    )
 
 
 def _join(cluster: RayCluster, joined: SimpleQueue[Exception | None]) -> None:
