@@ -179,3 +179,32 @@ def test_cache_takes_a_policy_a_cache_of_results_both_or_true() -> None:
             ContextCache(**wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="at least 1"):
         ContextCache(ttl_s=0)
+
+
+def test_concurrent_runs_make_one_cache_of_the_same_beginning_and_leave_none() -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            async with Gate(model_of(fake), system=SYSTEM, cache=ContextCache(min_tokens=1_024)) as gate:
+                await gate.run_many([f"question {number}" for number in range(24)])
+                assert [method for method, _ in paths(fake)] == ["POST"]
+                assert len(fake.resources.caches) == 1
+            assert fake.resources.caches == {}
+            assert fake.refusals == []
+
+    run(body)
+
+
+def test_a_cache_whose_run_is_cancelled_while_it_is_made_is_deleted_at_the_end() -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            async with Gate(model_of(fake), system=SYSTEM, cache=ContextCache(min_tokens=1_024)) as gate:
+                await gate.run("first")
+                making = asyncio.create_task(gate.run("second"))
+                while not paths(fake):  # noqa: ASYNC110 - the fake has no event for it
+                    await asyncio.sleep(0)
+                making.cancel()
+                await asyncio.gather(making, return_exceptions=True)
+            assert [method for method, _ in paths(fake)] == ["POST", "DELETE"]
+            assert fake.resources.caches == {}
+
+    run(body)

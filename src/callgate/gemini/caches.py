@@ -6,6 +6,7 @@ sent. A cached content may vanish at any moment, and nothing here makes a run fa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import logging
@@ -57,6 +58,10 @@ class _Known:
     seen: dict[bytes, int] = field(default_factory=dict[bytes, int])
     cached: dict[bytes, CachedPrefix] = field(default_factory=dict[bytes, CachedPrefix])
     refused: set[bytes] = field(default_factory=set[bytes])
+    lost: list[CachedPrefix] = field(default_factory=list[CachedPrefix])
+    """Cached contents that could not be used any more."""
+    making: dict[bytes, asyncio.Task[CachedPrefix | None]] = field(default_factory=dict[bytes, Any])
+    """The cached contents that are being made, each once; the other requests that want one wait for it."""
 
 
 class CacheManager:
@@ -97,9 +102,9 @@ class CacheManager:
         best = next((self._usable(key, now) for _, key in reversed(keys) if self._usable(key, now)), None)
         wanted = self._wanted(policy, keys, contents, around, best)
         if wanted is not None:
-            made = await self._create(policy, *wanted, contents, around, base)
+            made = await self._made(policy, *wanted, contents, around, base)
             if made is not None:
-                if best is not None and best.chain == base and best.count:
+                if best is not None and best.count and best.key in self._known.cached:
                     await self._delete(best)  # The longer one begins with it.
                 best = made
         if best is not None and best.expires_s - now < policy.ttl_s * RENEW_PART:
@@ -137,6 +142,21 @@ class CacheManager:
             if is_new and is_longer and tokens >= policy.min_tokens and known.seen[key] >= policy.uses:
                 return count, key
         return None
+
+    async def _made(
+        self, policy: ContextCache, count: int, key: bytes, contents: Sequence[bytes], around: JsonObject, base: bytes
+    ) -> CachedPrefix | None:
+        """Make a cached content, or wait for the request that makes it; None if there is none to be had now.
+
+        A run that is cancelled meanwhile does not stop it: it may exist already, and is to be deleted at the end.
+        """
+        making, loop = self._known.making, asyncio.get_running_loop()
+        task = making.get(key)
+        if task is None or task.get_loop().is_closed():
+            task = making[key] = loop.create_task(self._create(policy, count, key, contents, around, base))
+            task.add_done_callback(lambda done: making.pop(key, None) if making.get(key) is done else None)
+        # A task of another event loop cannot be waited for here.
+        return await asyncio.shield(task) if task.get_loop() is loop else None
 
     async def _create(
         self, policy: ContextCache, count: int, key: bytes, contents: Sequence[bytes], around: JsonObject, base: bytes
@@ -178,17 +198,24 @@ class CacheManager:
             found.expires_s = self._client.clock.now() + policy.ttl_s
 
     def forget(self, found: CachedPrefix) -> None:
-        """Forget a cached content that the server does not have any more."""
-        self._known.cached.pop(found.key, None)
+        """Use a cached content no more, because the server does not have it or refuses it."""
+        if self._known.cached.get(found.key) is found:
+            del self._known.cached[found.key]
+            self._known.lost.append(found)
 
     async def _delete(self, found: CachedPrefix) -> None:
-        self.forget(found)
+        self._known.cached.pop(found.key, None)
         with contextlib.suppress(ModelError):  # It expires by itself.
             await self._client.call("DELETE", found.name, attempts=1)
 
     async def aclose(self) -> None:
-        """Delete the cached contents."""
-        for found in self.cached:
+        """Delete the cached contents, also those that are being made."""
+        loop = asyncio.get_running_loop()
+        under_way = [task for task in self._known.making.values() if task.get_loop() is loop]
+        if under_way:
+            await asyncio.wait(under_way)
+        lost, self._known.lost = self._known.lost, []
+        for found in [*self.cached, *lost]:
             await self._delete(found)
 
 

@@ -7,9 +7,9 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from callgate import user_code
 from callgate.errors import UsageError
@@ -21,8 +21,18 @@ from callgate.types import Reply
 if TYPE_CHECKING:
     from callgate.models.batch import BatchModel
     from callgate.run.config import GateConfig
+    from callgate.run.run_options import RunOptions
 
-__all__ = ["BatchedRuns", "ProgressBar", "ReportProgress", "events_in_sync", "in_batches", "listed", "run_each"]
+__all__ = [
+    "BatchedRuns",
+    "ProgressBar",
+    "ReportProgress",
+    "events_in_sync",
+    "in_batches",
+    "listed",
+    "run_each",
+    "shared_options",
+]
 
 T = TypeVar("T")
 
@@ -93,6 +103,14 @@ def listed(prompts: Iterable[T]) -> list[T]:
     if not isinstance(prompts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"run_many takes a list of prompts, not {prompts!r}")
     return list(prompts)
+
+
+def shared_options(options: RunOptions) -> RunOptions:
+    """Options that every run can read: what an iterator gives once is kept for all of them."""
+    shared: dict[str, Any] = {
+        name: list(cast("Iterator[Any]", value)) if isinstance(value, Iterator) else value for name, value in options.items()
+    }
+    return cast("RunOptions", shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,15 +237,15 @@ class RunMethods:
             UsageError: an option cannot be used for several runs, or the model takes no batches.
         """
         from callgate.errors import UsageError
-        from callgate.run.many import in_batches, listed, run_each
+        from callgate.run.many import in_batches, listed, run_each, shared_options
 
         if options.get("session") is not None or options.get("answers"):
             raise UsageError("session= and answers= are about one conversation, and run_many starts one for each prompt")
 
-        gate = self
+        gate, shared = self, shared_options(options)
 
         async def run(prompt: Prompt) -> Reply[Any]:
-            return await gate.run(prompt, output=output, **options)
+            return await gate.run(prompt, output=output, **shared)
 
         if not batch:
             return await run_each(run, prompts, parallel=parallel, progress=progress, return_errors=return_errors)
