@@ -259,6 +259,6 @@ def test_many_runs_refuse_an_option_of_a_wrong_type(options: dict[str, Any]) -> 
 def test_run_many_gives_what_an_iterator_has_to_every_run() -> None:
     model = ScriptedModel(["hi"], repeat_last=True)
     history = [{"role": "user", "parts": [{"text": "u"}]}, {"role": "model", "parts": [{"text": "m"}]}]
-    replies = run(Gate(model).run_many(["a", "b", "c"], tools=(found for found in [whoami]), history=iter(history)))
+    replies = run(Gate(model).run_many(["a", "b", "c"], tools=iter([whoami]), history=iter(history), deps=User("Ann")))
     assert [request.tool_names for request in model.requests] == [["whoami"]] * 3
     assert [len(reply.contents) for reply in replies] == [4, 4, 4]
