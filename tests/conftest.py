@@ -312,7 +312,7 @@ STACKS_TO: list[int] = []
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Any:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
     """A test that hangs ends its process, with the stacks of all threads: nothing else stops every kind of hanging.
 
     Of several processes (`-n`) only that one ends; pytest says which test it was, and goes on in another one.
@@ -324,6 +324,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        if nextitem is None or nextitem.path != item.path:
+            keep_what_is_loaded()
 
 
 # --- no network but loopback ---------------------------------------------------------------------------------------------
@@ -387,10 +389,14 @@ def pytest_configure() -> None:
         sys.addaudithook(_guard)
 
 
-def pytest_collection_finish() -> None:
+def keep_what_is_loaded() -> None:
     """Modules and the tests themselves stay to the end, so that no collection of garbage need look at them again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    keep_what_is_loaded()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

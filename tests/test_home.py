@@ -115,6 +115,7 @@ def test_the_scale_is_a_positive_number(scale: int) -> None:
     assert scale >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("required", "outcome"), [("1", "1 failed"), ("", "1 skipped")])
 def test_any_skip_for_something_not_installed_fails_where_everything_is_required(
     tmp_path: Path, required: str, outcome: str

@@ -318,6 +318,7 @@ def test_a_random_order_keeps_the_tests_of_a_file_together_and_can_be_repeated(m
     assert len([file for file, _ in itertools.groupby(order("1"), key=lambda name: name[0])]) == 6
 
 
+@pytest.mark.slow
 def test_stress_tells_of_each_test_that_failed_and_how_to_repeat_it(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_good(): pass\ndef test_bad(): assert False\n")
     command = [sys.executable, str(ROOT / "scripts" / "stress.py"), "--rounds", "1", "--load", "1", "--jobs", "1"]
@@ -360,6 +361,7 @@ def test_the_end(): pass
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_leaves_something_in_its_process_fails_with_what_it_left(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(f"import logging\nlogging.getLogger('left')\n{LEAKING}")
     done = subprocess.run(

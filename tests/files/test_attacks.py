@@ -51,6 +51,7 @@ def test_all_attacks_as_a_user_without_rights(back_end: str, needs_back_end) -> 
 
 
 # A case that is stopped because it takes too long leaves the folder open that it was reading.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_usual_way_fails_the_attacks_that_it_cannot_stop(tmp_path: Path, attack_table, naive, monkeypatch) -> None:
     monkeypatch.setattr(attack_table, "CASE_S_MAX", 2.0)

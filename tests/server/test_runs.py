@@ -218,16 +218,16 @@ def test_followers_of_all_speeds_see_the_same_events() -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_the_runs_that_are_kept_after_their_end_are_bounded_by_their_size(serve, monkeypatch, keyed) -> None:
-    monkeypatch.setattr("callgate.server.service.ENDED_BYTES", 300_000)
-    site = serve(Gate(ScriptedModel(["y" * 50_000] * 21), store=MemoryStore()))
+    monkeypatch.setattr("callgate.server.service.ENDED_BYTES", 30_000)
+    site = serve(Gate(ScriptedModel(["y" * 5_000] * 21), store=MemoryStore()))
     answers = []
     for number in range(20):
         headers = {"Idempotency_Key": f"k{number}"} if keyed else {}
-        answers.append(site.chat({"prompt": f"{number} " + "x" * 50_000, "session": f"sized-{number}"}, **headers))
+        answers.append(site.chat({"prompt": f"{number} " + "x" * 5_000, "session": f"sized-{number}"}, **headers))
     assert len(site.service.runs) < 10
     gc.collect()
     held = [one for one in gc.get_objects() if type(one) is Run and one.session.startswith("sized-")]
     assert len(held) < 10, "nothing else holds the others"
     if keyed:  # What was forgotten here is in the journal.
-        again = site.chat({"prompt": "0 " + "x" * 50_000, "session": "sized-0"}, Idempotency_Key="k0")
+        again = site.chat({"prompt": "0 " + "x" * 5_000, "session": "sized-0"}, Idempotency_Key="k0")
         assert (again.status, again.json["response"]) == (200, answers[0].json["response"])

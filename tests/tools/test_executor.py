@@ -292,6 +292,8 @@ def test_a_sync_tool_is_abandoned_at_its_deadline_counted_and_told_of(hung: thre
         seen.append(context.is_cancelled())
 
     result = result_of(wait)
+    while Executor.abandoned() == 0:  # On a busy machine a call may be over before its thread begins.
+        result = result_of(wait)
     assert result.status == "timed_out"
     assert result.error is not None
     assert "Its code may still be running." in result.error
