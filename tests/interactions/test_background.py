@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.interactions.conftest import Clock, model_for, run, scene_of
 
-from callgate import Gate, UsageError
+from callgate import Gate, Limits, UsageError
+from callgate.errors import RequestTimeoutError
 from callgate.events import Notice, ThoughtDelta
 from callgate.machine import facts
 from callgate.store import MemoryStore, open_store
@@ -226,5 +227,20 @@ def test_an_agents_configuration_that_is_no_object_is_refused() -> None:
         async with scene_of([], name=AGENT, tools=[], settings={"agent_config": "fast"}) as it:
             with pytest.raises(UsageError, match="agent_config='fast': use an object"):
                 await it.ask()
+
+    run(story)
+
+
+def test_the_limits_of_a_gate_bound_a_background_run_of_a_model_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with FakeInteractions(["Never."], repeat_last=True, polls=1_000_000) as fake:
+            monkeypatch.setenv("GEMINI_API_KEY", "k")
+            monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.base_url)
+            limits = Limits(background_s=0.01)
+            async with Gate("gemini-3.8-flash", api="interactions", limits=limits, **BEHIND) as gate:
+                for same in (gate, gate.with_options("gemini-3.7-flash"), gate.with_options(["gemini-3.7-flash"])):
+                    with pytest.raises(RequestTimeoutError, match=r"was not done within 0\.01 s"):
+                        await same.run("Search.")
+            assert len(fake.cancelled) == 3
 
     run(story)

@@ -275,6 +275,10 @@ def test_settings_are_those_of_the_other_api_in_the_words_of_this_one() -> None:
         ({"background": True, "store": False}, "needs store=True"),
         ({"temperatur": 1}, "did you mean 'temperature'"),
         ({"candidate_count": 2}, "one answer"),
+        ({"store": "no"}, "store='no': expected True or False"),
+        ({"background": "no"}, "background='no': expected True or False"),
+        ({"safety": {1: "BLOCK_NONE"}}, "use a mapping such as"),
+        ({"safety": "BLOCK_NONE"}, "use a mapping such as"),
     ],
 )
 def test_a_setting_that_this_api_does_not_have_is_refused_before_anything_is_sent(settings: Any, said: str) -> None:

@@ -103,6 +103,7 @@ BROKEN: list[tuple[str, Any]] = [
     ("IR57", body(store=True, previous_interaction_id="v1_old")),
     ("IR59", body(store=True, previous_interaction_id="v1_busy")),
     ("IR60", body(store=True, previous_interaction_id="v1_calls")),
+    ("IR40", body(generation_config={"stop_sequences": "END"})),
     ("IR63", body(system_instruction=["x"])),
     ("IR64", body(labels={})),
     ("IR65", body(response_format={"type": "banana"})),

@@ -23,7 +23,7 @@ from callgate.types import JsonObject
 if TYPE_CHECKING:
     from callgate.gemini.unknown_fields import UnknownFields
 
-__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "counting", "generation_of"]
+__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "counting", "generation_of", "safety_of"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
@@ -262,12 +262,22 @@ def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, mode
     cast("JsonObject", generation.setdefault("thinkingConfig", {}))["includeThoughts"] = bool(value)
 
 
-def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
-    if not isinstance(value, Mapping):
+def safety_of(value: Any) -> Mapping[str, str]:
+    """Return the setting for safety: categories and their thresholds.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    found: Mapping[Any, Any] = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {None: value}
+    if not all(isinstance(word, str) for pair in found.items() for word in pair):
         raise UsageError(f"safety={value!r}: use a mapping such as {{'HARASSMENT': 'BLOCK_NONE'}}")
+    return found
+
+
+def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
     body["safetySettings"] = [
         {"category": key if key.startswith("HARM_CATEGORY_") else f"HARM_CATEGORY_{key.upper()}", "threshold": threshold}
-        for key, threshold in cast("Mapping[str, str]", value).items()
+        for key, threshold in safety_of(value).items()
     ]
 
 

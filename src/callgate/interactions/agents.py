@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from callgate.base_errors import expect
 from callgate.declaration import without_functions
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.request import ModelRequest, with_output_told
 from callgate.types import JsonObject
 
-__all__ = ["agent_config", "agent_of", "is_background", "is_research", "request_for_agent"]
+__all__ = ["agent_config", "agent_of", "expect_flag", "is_background", "is_research", "request_for_agent"]
 
 _AGENTS = re.compile(r"(?:deep-research|antigravity|code-mender)\b")
 _RESEARCH = "deep-research"
@@ -37,9 +38,20 @@ def is_research(model: str) -> bool:
 
 def is_background(settings: Mapping[str, Any], model: str) -> bool:
     """True if the server works on a request by itself, and is asked for the answer."""
-    given = settings.get("background")
+    given = expect_flag(settings, "background")
     # Deep research is refused otherwise.
-    return bool(given) if given is not None else is_research(model)
+    return given if given is not None else is_research(model)
+
+
+def expect_flag(settings: Mapping[str, Any], name: str) -> bool | None:
+    """Return a setting that is True, False or not there.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    value = settings.get(name)
+    expect(value, (bool, type(None)), f"{name}={{}}", "True or False")
+    return value
 
 
 def request_for_agent(model: str, request: ModelRequest) -> tuple[ModelRequest, list[Notice]]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from callgate import strict_json
 from callgate.content.build import text_part
 from callgate.errors import UsageError
 from callgate.gemini.request import GENERATION as GENERATE_CONTENT
 from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
-from callgate.gemini.request import generation_of
-from callgate.interactions.agents import agent_config, agent_of, is_background, is_research
+from callgate.gemini.request import generation_of, safety_of
+from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
 from callgate.interactions.steps import Chain, StepWriter, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
@@ -53,10 +53,10 @@ def is_stored(settings: Mapping[str, Any], model: str) -> bool:
     Raises:
         UsageError: it must, and the settings say that it may not.
     """
-    needed = is_background(settings, model)
-    if needed and settings.get("store") is False:
+    needed, given = is_background(settings, model), expect_flag(settings, "store")
+    if needed and given is False:
         raise UsageError("background=True needs store=True: the server can work only on an interaction that it keeps")
-    return bool(settings.get("store")) or needed
+    return bool(given) or needed
 
 
 class BodyBuilder:
@@ -205,11 +205,9 @@ def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, mode
 
 
 def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"safety={value!r}: use a mapping such as {{'HARASSMENT': 'BLOCK_NONE'}}")
     body["safety_settings"] = [
-        {"type": key.removeprefix("HARM_CATEGORY_").lower(), "threshold": str(threshold).lower()}
-        for key, threshold in cast("Mapping[str, str]", value).items()
+        {"type": key.removeprefix("HARM_CATEGORY_").lower(), "threshold": threshold.lower()}
+        for key, threshold in safety_of(value).items()
     ]
 
 

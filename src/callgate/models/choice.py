@@ -40,8 +40,12 @@ Api: TypeAlias = Literal["generateContent", "interactions"]
 APIS: tuple[Api, ...] = ("generateContent", "interactions")
 
 
-def open_model(model: ModelLike, *, mode: Mode = "auto", api: Api | None = None, env: Env | None = None) -> Model:
+def open_model(
+    model: ModelLike, *, mode: Mode = "auto", api: Api | None = None, env: Env | None = None, limits: Limits | None = None
+) -> Model:
     """Open a model, with tools declared in this mode, and asked by this API if it is one of Gemini.
+
+    `limits` bound the requests to a model that is named; a model object has its own.
 
     A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` (or `google:NAME`) name the provider too,
     `embedded` and `gemini` alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
@@ -57,9 +61,9 @@ def open_model(model: ModelLike, *, mode: Mode = "auto", api: Api | None = None,
     if isinstance(model, (list, tuple)):
         from callgate.models.chain import ModelChain
 
-        return ModelChain([open_model(one, mode=mode, env=env) for one in model])
+        return ModelChain([open_model(one, mode=mode, env=env, limits=limits) for one in model])
     if model is None or isinstance(model, str):
-        return in_mode(choose_model(model, env=env), mode)
+        return in_mode(choose_model(model, env=env, limits=limits), mode)
     if not callable(getattr(model, "generate", None)):
         raise UsageError(f"{model!r} is not a model: pass a model's name, a ScriptedModel, or an object with generate()")
     return in_mode(model, mode)  # pyright: ignore[reportArgumentType] - a sequence that is no list has no generate()

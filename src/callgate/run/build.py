@@ -86,7 +86,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         output_chars=limits.output_chars,
     )
     config = GateConfig(
-        model=open_model(model, mode=mode, api=api),
+        model=open_model(model, mode=mode, api=api, limits=limits),
         declarer=declarer,
         cache=contexts,
         limits=limits,

@@ -140,7 +140,7 @@ class Gate(RunMethods):
         named, mode = self._model if model is None else model, mode or self._mode
         is_named = named is None or isinstance(named, (str, list, tuple))
         api = api or (self._api if is_named else None)
-        opened = config.model if same_model else open_model(named, mode=mode, api=api)
+        opened = config.model if same_model else open_model(named, mode=mode, api=api, limits=config.limits)
         config = replace(config, model=opened, guard=copy.copy(config.guard))
         config.guard.policy = policy or self._config.guard.policy
         derived = self._derived(config, self._resources.derive(config), named, mode)

@@ -260,6 +260,9 @@ def _numbers(request: JsonObject) -> Iterator[InteractionRefusal]:
     for name in _INTEGERS:
         if isinstance(value := config.get(name, 1), bool) or not isinstance(value, int):
             yield _refuse("IR40", f"Expected number at 'generation_config.{name}'")
+    stops = config.get("stop_sequences", [])
+    if not isinstance(stops, list) or not all(isinstance(word, str) for word in as_list(stops)):
+        yield _refuse("IR40", "Expected array of strings at 'generation_config.stop_sequences'")
     if isinstance(most := config.get("max_output_tokens", 1), int) and most < 1:
         yield _refuse("IR41", "'max_output_tokens' must be at least 1")
     for setting in as_list(request.get("safety_settings")):
