@@ -62,8 +62,8 @@ class Client:
         """`pydantic_core`, with its work counted."""
         import pydantic_core
 
-        def to_json(value: Any) -> bytes:
-            data = pydantic_core.to_json(value)
+        def to_json(value: Any, **options: Any) -> bytes:
+            data = pydantic_core.to_json(value, **options)
             self.written_bytes += len(data)
             return data
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import base64
 import functools
-import io
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, cast
 
 from callgate.errors import JsonError
@@ -311,7 +310,8 @@ def dump(value: Any, *, is_finite: bool = False) -> bytes:
     """
     core = _core()
     try:
-        data: bytes = core.to_json(value)
+        # What is known to be finite may still be changed by another thread until it is written.
+        data: bytes = core.to_json(value, inf_nan_mode="strings") if is_finite else core.to_json(value)
     except (core.PydanticSerializationError, ValueError) as error:
         raise JsonError(f"cannot be written as JSON: {error}") from None
     # pydantic_core writes NaN and Infinity bare; the words may also be in a string, so a hit only triggers a check.
@@ -338,12 +338,12 @@ def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = Fa
     if not _is_long(value, levels):
         return dump(value, is_finite=is_finite)
     if isinstance(value, dict):
-        pairs = cast("dict[str, Any]", value).items()
+        pairs = cast("dict[str, Any]", value).copy().items()
         if len(pairs) <= PIECE_ITEMS:
             named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1, is_finite=is_finite) for key, item in pairs)
             return _joined(b"{", named, b"}")
         return _joined(b"{", (memoryview(dump(dict(piece), is_finite=is_finite))[1:-1] for piece in _pieces(pairs)), b"}")
-    items = cast("list[Any]", value)
+    items = cast("list[Any]", value).copy()
     if len(items) <= PIECE_ITEMS:
         return _joined(b"[", (dump_pieces(item, levels - 1, is_finite=is_finite) for item in items), b"]")
     return _joined(b"[", (memoryview(dump(piece, is_finite=is_finite))[1:-1] for piece in _pieces(items)), b"]")
@@ -351,13 +351,8 @@ def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = Fa
 
 def _joined(start: bytes, pieces: Iterable[bytes | memoryview], end: bytes) -> bytes:
     """Join pieces with commas. Each is copied once; `start + b",".join(pieces) + end` would copy megabytes three times."""
-    joined = io.BytesIO()
-    joined.write(start)
-    for index, piece in enumerate(pieces):
-        joined.write(b"," if index else b"")
-        joined.write(piece)
-    joined.write(end)
-    return joined.getvalue()
+    separated = chain.from_iterable((b",", piece) for piece in pieces)
+    return b"".join((start, *islice(separated, 1, None), end))
 
 
 def _is_long(value: Any, levels: int) -> bool:

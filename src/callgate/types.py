@@ -10,7 +10,7 @@ import json
 import marshal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, cast
 
 if TYPE_CHECKING:
@@ -178,13 +178,20 @@ class PlainJson:
 
     short: Any
     encoded: bytes | None = None
-    shown: Any = None
-    """The value that is handed out: a change of it reaches neither history nor journal."""
+    handed_out: list[Any] = field(default_factory=list[Any])
+    """First the value that is handed out, a change of which reaches neither history nor journal; empty before."""
 
     @classmethod
     def of(cls, value: Any, encoded: bytes | None = None) -> PlainJson:
         """Return the value with one to hand out."""
-        return cls(value, None, copied_json(value)) if encoded is None else cls(None, encoded, value)
+        return cls(value, None, [copied_json(value)]) if encoded is None else cls(None, encoded, [value])
+
+    @property
+    def shown(self) -> Any:
+        """The value that is handed out, which is always the same; a long one is read from its text once."""
+        if not self.handed_out:  # Of several threads that ask for it, the first one decides.
+            self.handed_out.append(copied_json(self.short) if self.encoded is None else self.value)
+        return self.handed_out[0]
 
     @property
     def value(self) -> Any:
@@ -206,7 +213,9 @@ class ToolResult:
     status: ResultStatus | Literal["awaiting"]
     """The final status; or `awaiting` in the reply of a run that waits for an approval of the call, and nowhere else."""
     value: Any = None
-    """The tool's return value, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`."""
+    """The tool's return value, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`.
+
+    A long value is kept as JSON text and read when it is first asked for."""
     error: str | None = None
     """A sentence for the model, when `status` is anything but `finished`."""
     notes: tuple[str, ...] = ()
@@ -221,15 +230,50 @@ class ToolResult:
     def known_json(self) -> PlainJson | None:
         """Return `plain_json` if it belongs to the value of this result, which may have been replaced since."""
         known = self.plain_json
-        return known if known is not None and known.shown is self.value else None
+        if known is None or self._is_unread:
+            return known
+        return known if known.handed_out and known.shown is self.value else None
+
+    @classmethod
+    def of_known(cls, known: PlainJson, **others: Any) -> ToolResult:
+        """Return a result with a value that is plain JSON; a long one is read when it is first asked for."""
+        is_unread = not known.handed_out and known.encoded is not None
+        result = cls(value=None if is_unread else known.shown, plain_json=known, **others)
+        if is_unread:
+            object.__delattr__(result, "value")
+        return result
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:  # For a value that was not read yet; nothing else is ever missing.
+            if name != "value":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            object.__setattr__(self, "value", self.plain_json.shown)
+            return self.value
+
+    @property
+    def _is_unread(self) -> bool:
+        try:
+            object.__getattribute__(self, "value")
+        except AttributeError:
+            return True
+        return False
+
+    def changed(self, **others: Any) -> ToolResult:
+        """Return the result with other fields, but the same value, which is not read for it."""
+        if not self._is_unread:
+            return replace(self, **others)
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("value", "plain_json")}
+        return ToolResult.of_known(cast("PlainJson", self.plain_json), **{**kept, **others})
 
     def detached(self) -> ToolResult:
         """Return the result with a value of its own, which is changed with no other."""
         known = self.known_json
         if known is None:
             return self
-        known = PlainJson.of(copied_json(known.value), known.encoded)
-        return replace(self, value=known.shown, plain_json=known)
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("value", "plain_json")}
+        own = PlainJson(known.short, known.encoded)
+        return ToolResult.of_known(own, **kept)
 
     @property
     def is_error(self) -> bool:

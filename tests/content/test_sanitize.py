@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -15,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate import Media, strict_json
-from callgate.content.json_safe import Encoder, is_small
+from callgate.content.json_safe import Encoder, is_small, json_safe
+from callgate.content.plain_look import PIECE_VALUES
 from callgate.content.response import is_longer, to_function_response, whole_text
 from callgate.content.sanitize import ENCODED_BYTES_MIN, plain_json, sanitize_args, sanitize_result
 from callgate.errors import UsageError
@@ -137,6 +141,130 @@ def test_a_value_that_is_known_to_be_json_is_neither_walked_nor_encoded_again(mo
     assert again == CallEnded(id="c1", result=result)
     assert isinstance(again, CallEnded)
     assert to_function_response(CALL, again.result) == part  # Nor is one that was read from the journal.
+
+
+def test_a_long_value_is_read_when_it_is_asked_for_and_only_once() -> None:
+    result = sanitize_result(ROWS, call=CALL)
+    part, line = to_function_response(CALL, result), encode(CallEnded(id="c1", result=result))
+    others = [result.changed(notes=("One.",)), result.detached()]
+    assert [one.known_json.handed_out for one in (result, *others) if one.known_json] == [[], [], []]
+    assert result.value == ROWS
+    assert result.value is result.value
+    assert [one.value for one in others] == [ROWS, ROWS]
+    assert others[1].value is not result.value
+    result.value.clear()
+    assert others[1].value == ROWS
+    assert to_function_response(CALL, result) == part
+    assert encode(CallEnded(id="c1", result=result)) == line
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, replace, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_long_value_that_nobody_read_is_copied_with_its_result(copied: Any) -> None:
+    result = sanitize_result(ROWS, call=CALL)
+    made = copied(result)
+    assert made == result
+    assert made.value == ROWS
+    assert made.known_json is not None
+    assert not hasattr(made, "another")
+
+
+def test_a_tool_that_changes_its_rows_after_it_returned_them_changes_no_result() -> None:
+    rows = [{"id": number, "tags": ["a"]} for number in range(3_000)]
+    result = sanitize_result(rows, call=CALL)
+    rows[1]["tags"] = []
+    rows[2].clear()
+    rows.clear()
+    assert result.value == [{"id": number, "tags": ["a"]} for number in range(3_000)]
+
+
+class _Evil:
+    """A key that is looked at in every row, and then does something."""
+
+    def __init__(self, does: Callable[[], object]) -> None:
+        self.does = does
+
+    def __hash__(self) -> int:
+        return hash("id")
+
+    def __eq__(self, other: object) -> bool:
+        self.does()
+        return False
+
+
+def _raising(error: type[BaseException]) -> Callable[[], object]:
+    def raises() -> object:
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, KeyboardInterrupt, SystemExit, RecursionError])
+def test_rows_whose_keys_raise_make_a_result(error: type[BaseException]) -> None:
+    rows: list[Any] = [{"id": number} for number in range(3_000)]
+    evil = _Evil(lambda: None)
+    rows[10] = {evil: 1}
+    evil.does = _raising(error)
+    assert sanitize_result(rows, call=CALL).value[:10] == rows[:10]
+
+
+def _change(rows: list[Any], change: str) -> None:
+    if change == "clear":
+        rows.clear()
+    elif change == "grow":
+        rows.extend({"id": 0} for _ in range(100))
+    elif rows:
+        rows[-1]["id"] = {"date": date(2024, 1, 1), "nan": math.nan, "cycle": rows, "object": object()}[change]
+
+
+@pytest.mark.parametrize("change", ["clear", "grow", "date", "nan", "cycle", "object"])
+def test_rows_that_are_changed_while_they_are_looked_at_are_json(change: str) -> None:
+    rows: list[Any] = [{"id": number} for number in range(2_500)]
+    evil = _Evil(lambda: None)
+    rows[1_500] = {evil: 1}
+    evil.does = lambda: _change(rows, change)
+    result = sanitize_result({"rows": rows}, call=CALL)
+    assert strict_json.is_sound(result.value)
+    assert decode(encode(CallEnded(id="c1", result=result))) == CallEnded(id="c1", result=result)
+
+
+@pytest.mark.parametrize("change", ["date", "nan", "cycle", "object"])
+def test_rows_that_are_changed_between_a_look_and_the_writing_are_json(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Any] = [{"id": number} for number in range(2_500)]
+    dump = strict_json.dump
+
+    def changing(value: Any, **options: Any) -> bytes:
+        if len(value) == PIECE_VALUES:
+            _change(rows[:PIECE_VALUES], change)
+        return dump(value, **options)
+
+    monkeypatch.setattr(strict_json, "dump", changing)
+    result = sanitize_result(rows, call=CALL)
+    monkeypatch.undo()
+    assert strict_json.is_sound(result.value)
+
+
+@pytest.mark.parametrize("holds", [lambda rows: rows, lambda rows: {"rows": rows, "count": 1}], ids=["list", "object"])
+@pytest.mark.parametrize(
+    "odd",
+    [None, True, 1.5, 2**53, 2**53 + 1, math.inf, "\ud800", "é", date(2024, 1, 1), b"x", (1,), [[1], {"a": []}], {1: 2}],
+    ids=ascii,
+)
+def test_a_long_value_is_written_as_one_that_is_walked_through(odd: Any, holds: Any) -> None:
+    rows: list[Any] = [{"id": number, "of": f"row {number}"} for number in range(2_500)]
+    rows[1_700] = {"id": odd, "of": odd}
+    rows[1_800] = {"of": "another", "more": odd}
+    result, walked = sanitize_result(holds(rows), call=CALL), json_safe(holds(rows))
+    assert result.value == walked.value
+    assert result.notes == walked.notes
+    assert json.loads(encode(CallEnded(id="c1", result=result)))["result"]["value"] == walked.value
+
+
+@pytest.mark.parametrize("levels", [97, 98, 99, 100, 101, 300])
+def test_a_long_value_may_be_as_deep_as_a_short_one(levels: int) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    assert sanitize_result([deep] * 2_500, call=CALL).value == json_safe([deep]).value * 2_500
 
 
 def test_a_result_with_another_value_is_looked_at_anew() -> None:

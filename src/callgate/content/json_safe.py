@@ -43,7 +43,7 @@ from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import inline_part, media_part
-from callgate.content.plain_copy import EXACT_INT_MAX, PIECE_VALUES, NotPlainError, PlainCopy
+from callgate.content.plain_look import EXACT_INT_MAX, PIECE_VALUES, NotPlainError, PlainLook
 from callgate.errors import ToolError, UsageError
 from callgate.types import JsonObject, Media, Part
 
@@ -122,6 +122,17 @@ class Encoder:
         self.is_plain = True
         """False once something was not plain JSON."""
 
+    def text(self, value: Any) -> bytes | None:
+        """The JSON text of a long value, if all of it is plain JSON; None if it has to be walked through."""
+        if not _is_long(value):
+            return None
+        try:
+            return PlainLook(NODES_MAX).text(value, self.depth_max)
+        except BaseException as error:  # Something is not plain; `encode` finds out what.
+            if self.is_raised(error):
+                raise
+            return None
+
     def encode(self, value: Any, depth: int) -> Any:
         kind = cast("type[Any]", type(value))
         if kind is str:
@@ -198,13 +209,13 @@ class Encoder:
         """A copy of the first items, as many as are plain JSON."""
         copied: list[Any] = []
         for start in range(0, len(items), PIECE_VALUES):
-            copy = PlainCopy(NODES_MAX - self.nodes)
+            look = PlainLook(NODES_MAX - self.nodes)
             try:
-                copied += copy.values(items[start : start + PIECE_VALUES], self.depth_max - depth)
+                copied += look.copy(items[start : start + PIECE_VALUES], self.depth_max - depth)
             except NotPlainError:
                 self.is_plain = False  # The rest is likely to be alike, and would be looked at twice.
                 break
-            self.nodes += copy.nodes
+            self.nodes += look.nodes
         return copied
 
     def mapping(self, value: dict[Any, Any], depth: int) -> JsonObject:
@@ -294,6 +305,16 @@ class Encoder:
 
 _MANY = 20
 """So many items are quicker copied together than one by one."""
+
+
+def _is_long(value: Any) -> bool:
+    if _type(value) is list:
+        return len(value) >= _MANY
+    return _type(value) is dict and (
+        len(value) >= _MANY or any(_type(item) in (list, dict) and len(item) >= _MANY for item in value.copy().values())
+    )
+
+
 _type: Callable[[Any], Any] = type
 """`type`, without narrowing by the type checker."""
 _TOO_MANY = f"more than {NODES_MAX} values"
@@ -354,7 +375,10 @@ def _bytes(value: Any) -> JsonObject:
 
 def _exact(value: Any) -> Any:
     """A subclass of a JSON type (numpy's float64, IntEnum members, str subclasses) as the JSON type itself."""
-    return next(base(value) for base in (str, int, float) if isinstance(value, base))
+    return next(plain(value) for base, plain in _EXACT.items() if isinstance(value, base))
+
+
+_EXACT: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
 
 _SCALARS = (

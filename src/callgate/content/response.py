@@ -84,7 +84,7 @@ def is_longer(result: ToolResult, chars: int) -> bool:
     if result.is_error or isinstance(known.short, str):
         return len(whole_text(result)) > chars
     encoded = _json_of(known)
-    return len(encoded) > chars and len(encoded.decode()) > chars
+    return len(encoded) > chars and (encoded.isascii() or len(encoded.decode()) > chars)
 
 
 def whole_text(result: ToolResult) -> str:
@@ -113,7 +113,10 @@ def _sendable(known: PlainJson, media: list[Part], output_chars: int, notes: lis
     if isinstance(known.short, str):
         return _cut(_without_tags(known.short, notes), output_chars, notes)
     encoded = _json_of(known)
-    may_have_tags = not encoded.isascii() and _TAGS_BEGIN in encoded
+    is_ascii = encoded.isascii()
+    may_have_tags = not is_ascii and _TAGS_BEGIN in encoded
+    if is_ascii and len(encoded) > output_chars:
+        return _cut(encoded, output_chars, notes)
     if len(encoded) > output_chars:
         text = _without_tags(encoded.decode(), notes) if may_have_tags else encoded.decode()
         if len(text) > output_chars:
@@ -146,14 +149,19 @@ def _without_tags(value: Any, notes: list[str]) -> Any:
     return [_without_tags(item, notes) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _cut(text: str, chars_max: int, notes: list[str]) -> str:
+def _cut(text: str | bytes, chars_max: int, notes: list[str]) -> str:
+    """Leave out the middle of a text that is too long; of ASCII, what is left is decoded alone."""
     if len(text) <= chars_max:
-        return text
+        return _decoded(text)
     # The marker counts too. Its number is at most as long as that of all characters.
     half = max(chars_max - len(_LEFT_OUT.format(len(text))), 0) // 2
     left_out = len(text) - 2 * half
     notes.append(f"The result has {len(text)} characters; {left_out} in the middle were left out. {_HOW_TO_READ}")
-    return text[:half] + _LEFT_OUT.format(left_out) + text[len(text) - half :]
+    return _decoded(text[:half]) + _LEFT_OUT.format(left_out) + _decoded(text[len(text) - half :])
+
+
+def _decoded(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("ascii")
 
 
 _LEFT_OUT = "\n[... {} characters left out ...]\n"

@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 from callgate import strict_json
 from callgate.content.build import media_part
-from callgate.content.json_safe import NOTES_MAX, Encoded, Encoder, ReadMedia, UnsendableMediaError, encoded_by, json_safe
+from callgate.content.json_safe import NOTES_MAX, Encoder, ReadMedia, UnsendableMediaError, json_safe
 from callgate.content.normalize import spelled_part
 from callgate.content.read import display_names, media_of
 from callgate.content.read_call import ARGS_VALUES_MAX
@@ -83,6 +83,14 @@ def plain_json(value: Any) -> PlainJson:
     return PlainJson.of(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
 
 
+def _known(value: object, encoder: Encoder) -> PlainJson:
+    """A value as JSON: the text alone of a long one, if nothing in it has to be converted."""
+    text = encoder.text(value)
+    if text is None:
+        return plain_json(encoder.encode(value, 0))
+    return PlainJson(None, text) if len(text) > ENCODED_BYTES_MIN else PlainJson.of(strict_json.parse_own(text))
+
+
 def _finished(
     call: FunctionCall,
     value: object,
@@ -93,20 +101,16 @@ def _finished(
     duration_s: float,
     read_media: ReadMedia | None = None,
 ) -> ToolResult:
-    if isinstance(value, PlainJson):
-        known, encoded = value, Encoded(None)
-    else:
-        encoded = encoded_by(value, Encoder(depth_max, display_names(media), read_media))
-        known = plain_json(encoded.value)
-    return ToolResult(
+    encoder = Encoder(depth_max, display_names(media), read_media)
+    known = value if isinstance(value, PlainJson) else _known(value, encoder)
+    return ToolResult.of_known(
+        known,
         call_id=call.id,
         name=call.name,
         status="finished",
-        value=known.shown,
-        notes=(*notes, *encoded.notes),
-        media=(*media, *encoded.media),
+        notes=(*notes, *encoder.notes),
+        media=(*media, *encoder.media),
         duration_s=duration_s,
-        plain_json=known,
     )
 
 

@@ -303,7 +303,7 @@ class CallBatch:
             who = "A hook" if call.rewritten else "The user"
             args = json.dumps(dict(call.call.args), default=repr)
             note = f"{who} changed the arguments before the call ran: {args}"
-            result = replace(result, notes=(*result.notes, note))
+            result = result.changed(notes=(*result.notes, note))
         was_over = call.is_over
         call.result, call.state = result, result.status
         self._open += was_over - call.is_over

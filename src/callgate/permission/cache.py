@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from callgate.errors import UsageError, checked_values
 from callgate.permission.subject import Subject
@@ -95,7 +95,7 @@ class ResultCache:
             return None
         self._entries.move_to_end(slot.key)
         note = "This is the result of the same call a short time ago; it was not run again."
-        return replace(entry.result.detached(), call_id=call.id, notes=(*entry.result.notes, note), duration_s=0.0)
+        return entry.result.detached().changed(call_id=call.id, notes=(*entry.result.notes, note), duration_s=0.0)
 
     def put(self, slot: Slot, result: ToolResult) -> None:
         """Keep a result, unless it is an error or something was changed since the call began."""

@@ -344,7 +344,7 @@ class CallGuard:
         definition = self.guard.tools.definition(call.name)
         outcome = await run_after(self.guard.policy.hooks, definition, call, result, session=self._session)
         notices = [Notice("hook", warning, "warning") for warning in outcome.warnings]
-        return replace(result, notes=(*result.notes, *outcome.notes)), notices
+        return result.changed(notes=(*result.notes, *outcome.notes)), notices
 
     def settled(self, records: Sequence[CallRecord]) -> None:
         """Calls are over, in whatever way: the places that they had are free, and the audit log says what came of them."""
