@@ -24,6 +24,7 @@ from callgate.errors import JsonError
 
 __all__ = [
     "DEPTH_MAX",
+    "INT_BITS_MAX",
     "AnnotatedObject",
     "Bad",
     "Replaced",
@@ -53,7 +54,7 @@ DEPTH_MAX = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW_BYTE = re.compile("[\udc80-\udcff]")
 _DIGITS_MAX = 4_300
-_INT_BITS_MAX = 14_000
+INT_BITS_MAX = 14_000
 """Integers of more bits may have more digits than Python converts at once."""
 _EXACT_CHARS_MAX = 15
 _SHARED_FROM = 1_000
@@ -254,7 +255,7 @@ def _is_sound_key(key: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     """True if an int or float can be written and read again."""
-    return value - value == 0 if _kind(value) is float else _kind(value) is int and value.bit_length() <= _INT_BITS_MAX
+    return value - value == 0 if _kind(value) is float else _kind(value) is int and value.bit_length() <= INT_BITS_MAX
 
 
 def is_whole_text(text: str) -> bool:

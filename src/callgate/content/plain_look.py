@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 
 from callgate import strict_json
 
-__all__ = ["EXACT_INT_MAX", "PIECE_VALUES", "NotPlainError", "PlainLook"]
+__all__ = ["EXACT_INT_MAX", "PIECE_VALUES", "ExactLook", "NotPlainError", "PlainLook"]
 
 EXACT_INT_MAX = 2**53
 """Larger integers are not exact in every reader of JSON."""
@@ -39,6 +39,8 @@ class PlainLook:
     def __init__(self, nodes_max: int) -> None:
         self.nodes = 0
         self._nodes_max = nodes_max
+        self._alike = _ALIKE
+        self._checks = _CHECKS
 
     def text(self, value: list[Any] | dict[Any, Any], levels_max: int) -> bytes:
         """The JSON text of a list or object: each piece is looked at and written, and none is copied.
@@ -105,7 +107,7 @@ class PlainLook:
     def _piece(self, values: list[Any], levels_max: int) -> None:
         # Most columns hold values of one kind. This takes half the time of looking at their types, and lets through
         # subclasses of text and numbers, which are written as what they are.
-        if (is_fine := _ALIKE.get(_type(values[0]))) is not None:
+        if (is_fine := self._alike.get(_type(values[0]))) is not None:
             try:
                 if is_fine(values):
                     return
@@ -114,8 +116,8 @@ class PlainLook:
         kinds = {*map(_type, values)}
         if not kinds <= _PLAIN:
             raise NotPlainError
-        for kind in kinds & _CHECKS.keys():
-            if not _CHECKS[kind]([value for value in values if _type(value) is kind]):
+        for kind in kinds & self._checks.keys():
+            if not self._checks[kind](values if len(kinds) == 1 else [value for value in values if _type(value) is kind]):
                 raise NotPlainError
         for kind in kinds & self._LOOKS.keys():
             of_kind = values if len(kinds) == 1 else [value for value in values if _type(value) is kind]
@@ -158,6 +160,32 @@ class PlainLook:
     _LOOKS: ClassVar[dict[type, Callable[..., None]]] = {dict: _objects, list: _lists}
 
 
+class ExactLook(PlainLook):
+    """A look at values of JSON alone: no subclass is let through, integers are as long as JSON may have them.
+
+    Characters have a budget, too.
+    """
+
+    def __init__(self, nodes_max: int, chars_max: float = math.inf) -> None:
+        super().__init__(nodes_max)
+        self._chars_left = chars_max
+        self._alike = {}
+        self._checks = {int: _are_short, float: _are_finite, str: self._are_few_and_whole}
+
+    def is_fine(self, value: Any, levels_max: int = strict_json.DEPTH_MAX) -> bool:
+        """True if a value is plain JSON within the budgets; False if it has to be looked at one by one."""
+        try:
+            self.values([value], levels_max)
+        except Exception:  # Keys may have code of their own.
+            return False
+        return True
+
+    def _are_few_and_whole(self, values: list[str]) -> bool:
+        text = "".join(values)
+        self._chars_left -= len(text)
+        return self._chars_left >= 0 and strict_json.is_whole_text(text)
+
+
 def _pieces(values: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(values), PIECE_VALUES):
         if piece := values[start : start + PIECE_VALUES]:  # A tool may go on to shorten its list.
@@ -166,6 +194,10 @@ def _pieces(values: list[Any]) -> Iterator[list[Any]]:
 
 def _are_exact(values: list[int]) -> bool:
     return max({*map(int.bit_length, values)}) <= _EXACT_BITS
+
+
+def _are_short(values: list[int]) -> bool:
+    return max({*map(int.bit_length, values)}) <= strict_json.INT_BITS_MAX
 
 
 def _are_finite(values: list[float]) -> bool:

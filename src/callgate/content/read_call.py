@@ -15,6 +15,7 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import with_args
 from callgate.content.normalize import UNREADABLE, sendable_part, spelled_part, with_sound_fields
+from callgate.content.plain_look import ExactLook
 from callgate.content.read import call_of, is_call, is_sound_text, parts_of
 from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Part
@@ -87,12 +88,25 @@ class CleanPart:
     """True if it is known not to be nested too deeply."""
 
 
+_FEW = 100
+"""So many values are quicker looked at one by one than together."""
+
+
+def _is_sound(part: Part) -> bool:
+    """True for plain JSON within the limits."""
+    return (
+        strict_json.is_sound(part, values_max=_FEW, chars_max=ARGS_CHARS_MAX)
+        or ExactLook(ARGS_VALUES_MAX, ARGS_CHARS_MAX).is_fine(part)
+        or strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX)
+    )
+
+
 def clean_part(part: Part, *, is_plain: bool = False) -> CleanPart:
     """Return the part as plain JSON in camelCase, with a value of the right type in every field that has one.
 
     `is_plain` says that it is known to be plain JSON within the limits, and need not be walked through.
     """
-    if is_plain or strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
+    if is_plain or _is_sound(part):
         return CleanPart(with_sound_fields(spelled_part(part)), is_shallow=True)
     part, problem = _without_excess(part)
     marked: Part = spelled_part(strict_json.isolate(part, depth_max=_PART_DEPTH_MAX))

@@ -44,7 +44,7 @@ from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarableError
 from callgate.schema.problems import shown
 from callgate.strict_json import dump
-from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
+from callgate.types import Media, ToolContext, ToolDefinition, ToolResult, copied_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -270,8 +270,16 @@ class FunctionTool:
     def __repr__(self) -> str:
         return f"FunctionTool({self.definition.name!r}, {self.fn!r})"
 
+    def check(self, args: Mapping[str, Any]) -> None:
+        """Read JSON arguments as `bind` does, for nothing but its exceptions.
+
+        Raises:
+            ArgumentsInvalidError: the declared types refuse a value.
+        """
+        self._python_values(args)
+
     def bind(self, args: Mapping[str, Any], context: ToolContext | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Bind checked JSON arguments for the call `fn(*positional, **keyword)`.
+        """Bind checked JSON arguments for the call `fn(*positional, **keyword)`, with values of the function's own.
 
         An absent argument is not passed, so the function's own default applies. Exceptions of validators other than
         validation errors propagate: they are the tool's own code.
@@ -279,7 +287,7 @@ class FunctionTool:
         Raises:
             ArgumentsInvalidError: the declared types refuse a value.
         """
-        values = self._python_values(args)
+        values = self._python_values(args, are_own=True)
         if self._is_plain:
             return (), values
         extra: list[Any] = []
@@ -315,11 +323,12 @@ class FunctionTool:
         values, keys = self._python_values(args), {} if self._types is None else self._types.keys
         return {keys.get(name, name): value for name, value in values.items()}
 
-    def _python_values(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def _python_values(self, args: Mapping[str, Any], *, are_own: bool = False) -> dict[str, Any]:
+        """The values of arguments; with `are_own` they share nothing with them that could be changed."""
         if self._plain is not None:
             values = self._plain.values(args)
             if values is not None:
-                return values
+                return {name: copied_json(value) for name, value in values.items()} if are_own else values
             if self._types is None:  # Only pydantic's way of reading says what is wrong with a value.
                 self._types = _TypedArguments(self.definition.name, self._parameters, self._signature)
         assert self._types is not None

@@ -1,4 +1,4 @@
-"""Plain Python types to JSON Schema, without pydantic: text, numbers, truth values, lists of these, and None beside one.
+"""Plain Python types to JSON Schema, without pydantic: text, numbers, truth values, objects, lists, and None beside one.
 
 Most functions have no other parameters. Loading pydantic for these takes a quarter of the time from the start of a program
 to its first answer, and reading a value of one takes nothing but a look at its type. Whatever is not as plain is left
@@ -22,6 +22,11 @@ Reader = Callable[[Any], Any]
 """Takes a JSON value and returns the Python value, or raises `_NotPlainError`."""
 
 
+_OBJECTS: list[Any] = [dict, dict[str, Any]]
+_LISTS_OF_OBJECTS: list[Any] = [list[kind] for kind in _OBJECTS]
+_NODES_MAX = 1_000_000
+
+
 class _NotPlainError(Exception):
     """The value is not one that can be read here."""
 
@@ -41,8 +46,10 @@ class PlainFields:
             return None
         found = cls(annotations, defaults)
         read = found.values(defaults, partly=True)
-        # A default that is read as another value is written differently, too; a list may be changed by the function.
-        return found if read is not None and all(read[name] is value for name, value in defaults.items()) else None
+        # A default that is read as another value is written differently, too; a list or object may be changed by the
+        # function.
+        is_same = read is not None and all(read[name] is value for name, value in defaults.items())
+        return found if is_same and not any(isinstance(value, dict | list) for value in defaults.values()) else None
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the object, as pydantic would write it."""
@@ -50,7 +57,10 @@ class PlainFields:
         return found | {"required": self._required} if self._required else found
 
     def values(self, args: Mapping[str, Any], *, partly: bool = False) -> dict[str, Any] | None:
-        """The Python values of an object; None if one is missing, unknown or anything but plain."""
+        """The Python values of an object; None if one is missing, unknown or anything but plain.
+
+        Objects and lists of them are the very ones of the arguments.
+        """
         if not partly and not all(name in args for name in self._required):
             return None
         try:
@@ -61,15 +71,11 @@ class PlainFields:
 
 def plain_output_schema(annotation: Any) -> dict[str, Any] | None:
     """The JSON Schema of a returned value of a plain type, or of a plain dict or list; None if it is neither."""
-    if annotation is dict or annotation == dict[str, Any]:
-        return {"additionalProperties": True, "type": "object"}
-    if annotation == list[dict[str, Any]]:
-        return {"items": {"additionalProperties": True, "type": "object"}, "type": "array"}
     return _schema(annotation) if _is_plain(annotation) else None
 
 
 def _is_plain(annotation: Any) -> bool:
-    if _is_scalar(annotation):
+    if _is_scalar(annotation) or annotation in _OBJECTS or annotation in _LISTS_OF_OBJECTS:
         return True
     inner = get_args(annotation)
     if get_origin(annotation) is list:
@@ -84,6 +90,10 @@ def _is_scalar(annotation: Any) -> bool:
 def _schema(annotation: Any) -> dict[str, Any]:
     if _is_scalar(annotation):
         return {"type": _SCALARS[annotation]}
+    if annotation in _OBJECTS:
+        return {"additionalProperties": True, "type": "object"}
+    if annotation in _LISTS_OF_OBJECTS:
+        return {"items": _schema(dict), "type": "array"}
     inner = {"type": _SCALARS[get_args(annotation)[0]]}
     return {"items": inner, "type": "array"} if get_origin(annotation) is list else {"anyOf": [inner, dict(_NULL)]}
 
@@ -91,10 +101,27 @@ def _schema(annotation: Any) -> dict[str, Any]:
 def _reader(annotation: Any) -> Reader:
     if _is_scalar(annotation):
         return _READERS[annotation]
+    if annotation in _OBJECTS:
+        return _object
+    if annotation in _LISTS_OF_OBJECTS:
+        return _objects
     read = _READERS[get_args(annotation)[0]]
     if get_origin(annotation) is list:
         return lambda value: [read(item) for item in _listed(value)]
     return lambda value: None if value is None else read(value)
+
+
+def _object(value: Any) -> Any:
+    return _objects([value])[0]
+
+
+def _objects(value: Any) -> Any:
+    from callgate.content.plain_look import ExactLook
+
+    kinds: set[type] = {*map(type, _listed(value))}
+    if not kinds <= {dict} or not ExactLook(_NODES_MAX).is_fine(value):
+        raise _NotPlainError
+    return value
 
 
 def _listed(value: Any) -> list[Any]:

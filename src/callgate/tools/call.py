@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -84,7 +84,10 @@ class CallObserver:
 
 
 class RunningCall:
-    """A running call. It ends by itself, at its deadline, or when it is stopped."""
+    """A running call. It ends by itself, at its deadline, or when it is stopped.
+
+    Its tool gets arguments of its own, unless a `copies_args` says that it makes a copy itself.
+    """
 
     def __init__(self, tool: Runnable, call: FunctionCall, limits: Limits, observer: CallObserver) -> None:
         loop = asyncio.get_running_loop()
@@ -115,7 +118,8 @@ class RunningCall:
         )
         self._loop = loop
         # Last, because a loop with eager tasks begins the work here and now.
-        self._task = loop.create_task(self._work(tool, copied_args(call.args), context))
+        args = call.args if getattr(tool, "copies_args", False) is True else copied_args(call.args)
+        self._task = loop.create_task(self._work(tool, args, context))
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:
@@ -181,7 +185,7 @@ class RunningCall:
 
     # The work -------------------------------------------------------------------------------------------------------------
 
-    async def _work(self, tool: Runnable, args: dict[str, Any], context: ToolContext) -> ToolResult:
+    async def _work(self, tool: Runnable, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
         enter(context)
         outcome = await user_code.call_async(lambda: tool.run(args, context))
         if isinstance(outcome.error, (StillRunningError, NotBegunError)):

@@ -54,6 +54,9 @@ def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
 class FunctionRunner:
     """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
 
+    copies_args = True
+    """See `RunningCall`."""
+
     def __init__(self, tool: FunctionTool, limits: Limits) -> None:
         self.definition = tool.definition
         self.deps_type = tool.deps_type
@@ -64,7 +67,7 @@ class FunctionRunner:
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return the errors of the function's own types, beyond its schema."""
         try:
-            self._tool.bind(args, None)
+            self._tool.check(args)
         except ArgumentsInvalidError as error:
             return error.problems
         return ()

@@ -51,7 +51,7 @@ class IsolatedFunction:
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Problems that the function's own types find, beyond its schema."""
         try:
-            self._tool.bind(args, None)
+            self._tool.check(args)
         except ArgumentsInvalidError as error:
             return error.problems
         return ()
