@@ -652,6 +652,8 @@ class ToolContext(Generic[DepsT]):
     """For how many seconds the deadline has been paused so far."""
     hides: Callable[[str, str], bool] | None = field(default=None, repr=False)
     """(file, named path) -> true if the policy keeps the file out of a list or search that only named a path above it."""
+    decided: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The arguments with the paths of the files that the decision was about: file tools open these and follow no link."""
     call_tool: CallTool = field(default=no_tools, repr=False)
     """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 

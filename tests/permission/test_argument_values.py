@@ -223,3 +223,21 @@ def test_the_rule_holds_for_calls_of_tools_edits_of_an_approver_and_functions_in
 def name_of_day(day: datetime.date) -> str:
     """Name."""
     return f"{day:%A}"
+
+
+def test_a_rule_that_allows_a_list_allows_no_item_that_does_not_fit_by_itself():
+    def delete(ids: list[str]) -> str:
+        """Delete records."""
+        return "deleted"
+
+    async def story(policy: Policy) -> list[str]:
+        calls = [call_with("delete", {"ids": ids}) for ids in (["tmp-1"], ["tmp-1", "prod"], ["tmp-1", "tmp-2"])]
+        return [
+            record.state
+            for record in (await Gate(ScriptedModel([calls, text("ok")]), [delete], policy=policy).run("x")).calls
+        ]
+
+    allowing = Rule(verdict="allow", tool="delete", args={"ids": "tmp-*"})
+    assert asyncio.run(story(Policy(default="deny", rules=[allowing]))) == ["finished", "denied", "finished"]
+    denying = Rule(verdict="deny", tool="delete", args={"ids": "tmp-1 p*"})
+    assert asyncio.run(story(Policy(rules=[denying]))) == ["finished", "denied", "finished"]

@@ -174,7 +174,7 @@ class CallPipeline:
     async def _answer(self, call: FunctionCall, reason: str) -> facts.ApprovalAnswered | None:
         """Return the answer about one call; None if it is deferred."""
         around = self._around
-        if around.guard.verdict(call, self._owner.always).verdict == "allow":
+        if around.guard.verdict(call, self._owner.always, self._guard.reading(call)).verdict == "allow":
             return facts.ApprovalAnswered(id=call.id, answer="yes")  # A session rule has answered it meanwhile.
         question = Question(
             call=call.detached(),
@@ -183,7 +183,8 @@ class CallPipeline:
             reason=reason,
             preview=await around.executor.preview(call),
         )
-        scope, confirm = around.guard.scope(call), around.guard.confirmation(call)
+        running = self._guard.reading(call)
+        scope, confirm = around.guard.scope(call, running), around.guard.confirmation(call, running)
         await self._owner.emit(ApprovalNeeded(call, reason, question.preview, scope, confirm))
         ask = around.ask
         if ask is None:
@@ -193,7 +194,7 @@ class CallPipeline:
         if outcome.error is None:
             if outcome.value == "later":
                 return None
-            answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value)))
+            answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value), running))
         if answered.error is None:
             return cast("facts.ApprovalAnswered", answered.value)
         return await self._failed_answer(call, answered.error)
@@ -258,6 +259,7 @@ class CallPipeline:
             on_give_up=scope.close,
             on_end=partial(self._ended, call),
             hides=self._guard.hides(call),
+            decided=self._guard.decided_values(call),
         )
         self._scopes[call.id] = scope
         if self._cancellation.pending is not None:

@@ -85,8 +85,10 @@ class Root:
         """True if some folder below the root is closed."""
         return bool(self._closed)
 
-    def names(self, path: str) -> Names:
+    def names(self, path: str, *, follow: bool = True) -> Names:
         """The names of a path that a model wrote; links inside the root are followed where that is allowed.
+
+        Without `follow` none is: the path is one whose links were followed before.
 
         Raises:
             PathRefusedError: by its form alone it does not lie below the root.
@@ -101,7 +103,7 @@ class Root:
             )
         if self._awaited is not None:
             self.keep_out_of(self._awaited)
-        if self._links:
+        if self._links and follow:
             try:
                 return Names(resolve_links(self.descriptor, names.names), names.folder)
             except OSError as error:

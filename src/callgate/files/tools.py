@@ -83,6 +83,11 @@ class FileTools:
         """The path by which the root was opened."""
         return self._root.path
 
+    @property
+    def follows_links(self) -> bool:
+        """True if links inside the root are followed."""
+        return self._symlinks
+
     def __repr__(self) -> str:
         return f"FileTools({self.root!r})"
 
@@ -143,6 +148,7 @@ class FileTools:
 
     async def run(self, name: str, args: Mapping[str, Any], context: ToolContext) -> object:
         """A call that a model made and that was allowed; its answer is cut to what a model is shown."""
+        args = args if context.decided is None else context.decided
         work = functools.partial(self._result, name, args, context, page_chars=self._bounds.page_chars)
         return await THREADS.run(work, abandoned_max=Limits().abandoned_threads)
 
@@ -151,14 +157,14 @@ class FileTools:
     def _list_files(
         self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None
     ) -> tuple[list[str], list[str]]:
-        names = self._root.names(args.get("path") or ".")
+        names = self._names(args.get("path") or ".", context)
         pattern = args.get("pattern") or ""
         walk = self._walk(context, pattern, after=args.get("after") or "")
         paths, chars = list[str](), 0
         cut: str | None = None
         with self._folder(names) as folder:
             for found in walk.files(names.names, folder):
-                if context.hides is not None and context.hides(found.path, names.text):
+                if context.hides is not None and self._is_hidden(context.hides, found.path, names):
                     walk.hide("left out")
                     continue
                 chars += len(found.path) + 4
@@ -177,7 +183,7 @@ class FileTools:
         return paths, notes
 
     def _read_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, Sequence[str]]:
-        names = self._root.names(args["path"])
+        names = self._names(args["path"], context)
         wanted = Wanted(start=args.get("start_line"), end=args.get("end_line"), chars_max=page_chars)
         read = self._read(names, wanted, self._bounds, context)
         return read.text, read.notes
@@ -195,7 +201,7 @@ class FileTools:
             bounds = dataclasses.replace(self._bounds, read_bytes=max(size // left, 1))
             wanted = Wanted(start=None, end=None, chars_max=None if chars is None else max(chars // left, 1))
             try:
-                read = self._read(self._root.names(path), wanted, bounds, context)
+                read = self._read(self._names(path, context), wanted, bounds, context)
             except (ToolError, OSError) as error:
                 parts.append({"path": path, "error": _error_text(error)})
                 continue
@@ -215,7 +221,7 @@ class FileTools:
             let_go(descriptor)
 
     def _write_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, list[str]]:
-        names = self._root.names(args["path"])
+        names = self._names(args["path"], context)
         notes: list[str] = []
         written = self._writer.write(names, functools.partial(self._contents.written, names, args, notes), context)
         return _confirmation(names, written, append=args.get("mode") == "append"), [
@@ -225,7 +231,7 @@ class FileTools:
         ]
 
     def _edit_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, list[str]]:
-        names = self._root.names(args["path"])
+        names = self._names(args["path"], context)
         counts: list[int] = []
         written = self._writer.write(
             names, functools.partial(self._contents.edited, names, args, counts), context, fresh_ok=False
@@ -236,7 +242,7 @@ class FileTools:
     def _search_files(
         self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        names = self._root.names(args.get("path") or ".")
+        names = self._names(args.get("path") or ".", context)
         tested = expression(
             args["pattern"], ignore_case=args.get("ignore_case", False), chars_max=self._bounds.pattern_chars
         )
@@ -245,7 +251,7 @@ class FileTools:
         query = Query(
             expression=tested,
             context=args.get("context", 0),
-            is_hidden=lambda path: hides(path, names.text),
+            is_hidden=lambda path: self._is_hidden(hides, path, names),
             hard_links=self._hard_links,
         )
         search = Search(query, walk, self._bounds, chars_max=page_chars)
@@ -262,7 +268,25 @@ class FileTools:
         "search_files": _search_files,
     }
 
+    def real_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with the paths that their links lead to now, so that rules are about the files themselves."""
+        named = {key: args[key] for key in ("path", "paths") if key in args}
+        return {
+            **args,
+            **{key: [*map(self._real, value)] if key == "paths" else self._real(value) for key, value in named.items()},
+        }
+
+    def _real(self, path: str) -> str:
+        try:
+            names = self._root.names(path)
+        except ToolError:
+            return path  # It leads nowhere; the call will say why.
+        return names.text + "/" * (names.folder and bool(names.names))
+
     # What they share -----------------------------------------------------------------------------------------------------
+
+    def _names(self, path: str, context: ToolContext) -> Names:
+        return self._root.names(path, follow=context.decided is None)
 
     def _walk(self, context: ToolContext, pattern: str, *, after: str = "") -> Walk:
         return Walk(
@@ -274,6 +298,11 @@ class FileTools:
             after=after,
             is_cancelled=context.is_cancelled,
         )
+
+    def _is_hidden(self, hides: Callable[[str, str], bool], path: str, named: Names) -> bool:
+        """True if the policy keeps a file out of sight, by its name or by that of the file that it leads to."""
+        known = {path, self._real(path)} if self._symlinks else {path}
+        return any(hides(each, named.text) for each in known)
 
     @contextlib.contextmanager
     def _folder(self, names: Names) -> Generator[int]:
@@ -353,6 +382,8 @@ class _FileTool:
         self.definition = definition
         self._files = files
         self._preview = preview
+        if files.follows_links:
+            self.running_values = files.real_args
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Nothing beyond the schema: whether a path can be used is known when it is opened."""

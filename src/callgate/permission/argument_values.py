@@ -11,15 +11,13 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from callgate.permission.call_paths import leaves, text_of
+from callgate.permission.call_paths import RunningValues, leaves, text_of
 from callgate.permission.patterns import Glob, Regex, number_in, plain_path
+from callgate.types import ToolDefinition
 
-__all__ = ["Argument", "RunningValues"]
-
-RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-"""Arguments -> the values that the tool gets for them, as plain data in one or more forms; empty if that is not known."""
+__all__ = ["Argument"]
 
 PLACES_MAX = 64
 """Values in one argument that are compared with the rule's own value; an argument with more is compared as text alone."""
@@ -29,7 +27,15 @@ _DIGITS_MAX = 400
 class Argument:
     """One argument of a call."""
 
-    def __init__(self, name: str, value: Any, args: Mapping[str, Any], running: RunningValues | None) -> None:
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        name: str,
+        value: Any,
+        args: Mapping[str, Any],
+        running: RunningValues | None,
+    ) -> None:
+        self._kind = definition.kind
         self._name = name
         self._written = value
         self._args = args
@@ -42,12 +48,28 @@ class Argument:
 
     def fits_narrowly(self, test: Glob | Regex) -> bool:
         """True if all of its values, as the tool gets them, are what the pattern says."""
+        # The name of a link is not the name of its file: both are to fit.
+        if (not self._views or self._kind == "file") and not self._is_narrow(test, self._written, _text):
+            return False
         if not self._views:
-            return _fits_narrowly(test, self._written, _text)
-        if any(_fits_narrowly(test, value, _number_texts) for value in self._views):
+            return True
+        if any(self._is_narrow(test, value, _number_texts) for value in self._views):
             return True
         meant = self._meant(test)
         return bool(meant) and all(meant)
+
+    def _is_narrow(self, test: Glob | Regex, value: Any, texts_of: Callable[[Any], str | list[str]]) -> bool:
+        found = [leaf for _, leaf in leaves(value)]
+
+        def fits(leaf: Any) -> bool:
+            texts = texts_of(leaf)
+            return any(map(test.narrow, [texts] if isinstance(texts, str) else texts))
+
+        if found and all(map(fits, found)):
+            return True
+        # The words of a command make one line, quoted so that they cannot be mistaken for others. Those of another list
+        # stand each for itself: one that fits says nothing of the rest.
+        return self._kind == "command" and any(map(test.narrow, _joined(value, list(map(_text, found)))))
 
     def _read(self, value: Any) -> list[Any]:
         if self._running is None:
@@ -74,17 +96,6 @@ def _fits_widely(test: Glob | Regex, value: Any) -> bool:
     spelled = map(plain_path, words)  # `src/*` is about `./src/x` and `src//x` too.
     numbers = (text for leaf in found for text in _number_texts(leaf))
     return any(map(test.wide, {*words, *_joined(value, words), " ".join(words), *spelled, *numbers}))
-
-
-def _fits_narrowly(test: Glob | Regex, value: Any, texts_of: Callable[[Any], str | list[str]]) -> bool:
-    found = [leaf for _, leaf in leaves(value)]
-
-    def fits(leaf: Any) -> bool:
-        texts = texts_of(leaf)
-        return any(map(test.narrow, [texts] if isinstance(texts, str) else texts))
-
-    # Quoted, so that the words cannot be mistaken for others.
-    return (bool(found) and all(map(fits, found))) or any(map(test.narrow, _joined(value, list(map(_text, found)))))
 
 
 def _joined(value: Any, words: list[str]) -> list[str]:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from callgate.permission.patterns import PATH_CHARS_MAX
 from callgate.types import ToolDefinition
 
-__all__ = ["leaves", "paths_in"]
+__all__ = ["RunningValues", "leaves", "paths_in", "paths_of"]
+
+RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+"""Arguments -> the values that the tool gets for them, as plain data in one or more forms; empty if that is not known."""
 
 
 # Arguments of a file tool beside names of files. Everything else of it is taken for one: better a question too many.
@@ -49,6 +52,19 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def text_of(value: Any) -> str:
     """A single value as the text that patterns are tested on."""
     return value if isinstance(value, str) else json.dumps(value, default=repr)
+
+
+def paths_of(
+    definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None, *, wide: bool = True
+) -> list[str]:
+    """The texts of a call that may name files, as they were written and as the tool gets them.
+
+    A file tool that follows links gets the path of the file itself: both names count, also for rules that allow. Any other
+    tool is allowed by the value that runs alone.
+    """
+    views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
+    seen = [args, *views] if wide or definition.kind == "file" else list(views[:1] or [args])
+    return list(dict.fromkeys(path for one in seen for path in paths_in(definition, one, wide=wide)))
 
 
 def paths_in(definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool = True) -> list[str]:

@@ -20,6 +20,7 @@ from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
 from callgate.permission.approval import Answered, Approval, Approve
+from callgate.permission.call_paths import RunningValues
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
 from callgate.permission.session_rules import scope_of, session_rule
@@ -73,6 +74,18 @@ class _Enforced:
         return known[1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The values that a tool gets for one call, read once: a link that is changed later changes nothing."""
+
+    args: Mapping[str, Any]
+    views: Sequence[Mapping[str, Any]]
+    fresh: RunningValues
+
+    def __call__(self, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        return self.views if args == self.args else self.fresh(args)
+
+
 @dataclass(slots=True, kw_only=True)
 class Guard:
     """The state that all runs of a gate share."""
@@ -103,7 +116,11 @@ class Guard:
             known = self._enforced = _Enforced(digests, self.policy, self.policy.against(definitions))
         return known
 
-    def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
+    def reading(self, call: FunctionCall) -> RunningValues:
+        """The values that the tool of a call gets for arguments."""
+        return partial(self.tools.running_values, call.name)
+
+    def verdict(self, call: FunctionCall, always: Iterable[SessionRule], running: RunningValues | None = None) -> Decision:
         """Return the policy's decision; without an approver, `ask` becomes `deny`."""
         digest = self.tools.digests.get(call.name)
         if digest is None:
@@ -112,22 +129,22 @@ class Guard:
         decision = (
             self._now_enforced()
             .about(definition)
-            .decide(definition, call, always=always, digest=digest, running=partial(self.tools.running_values, call.name))
+            .decide(definition, call, always=always, digest=digest, running=running or self.reading(call))
         )
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision
 
-    def scope(self, call: FunctionCall) -> str:
+    def scope(self, call: FunctionCall, running: RunningValues | None = None) -> str:
         """Say in words what an `always` answer about this call would allow."""
-        return scope_of(self.tools.definition(call.name), call)
+        return scope_of(self.tools.definition(call.name), call, running or self.reading(call))
 
-    def confirmation(self, call: FunctionCall) -> str:
+    def confirmation(self, call: FunctionCall, running: RunningValues | None = None) -> str:
         """The text that an approver repeats to confirm the call; empty if no rule wants one."""
-        running = partial(self.tools.running_values, call.name)
-        return self.enforced.confirmation(self.tools.definition(call.name), call.args, running)
+        definition = self.tools.definition(call.name)
+        return self.enforced.confirmation(definition, call.args, running or self.reading(call))
 
-    def require_confirmation(self, call: FunctionCall, answer: Approval) -> None:
+    def require_confirmation(self, call: FunctionCall, answer: Approval, running: RunningValues | None = None) -> None:
         """Refuse a yes to a call that a rule wants confirmed, unless the answer repeats the text.
 
         Raises:
@@ -136,7 +153,7 @@ class Guard:
         if answer in ("no", "later") or (isinstance(answer, Answered) and answer.answer == "no"):
             return
         args = answer.args if isinstance(answer, (Answered, FunctionCall)) else None
-        wanted = self.confirmation(call if args is None else replace(call, args=sanitize_args(args)))
+        wanted = self.confirmation(call if args is None else replace(call, args=sanitize_args(args)), running)
         typed = answer.confirm if isinstance(answer, Answered) else ""
         if wanted and typed != wanted:
             found = f", not {typed!r}" if typed else ""
@@ -144,22 +161,22 @@ class Guard:
                 f"the call of {call.name!r} is not confirmed: answer yes with confirm={wanted!r}{found}, what it is about"
             )
 
-    def answer(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
-        """The fact that an answer makes.
+    def answer(self, call: FunctionCall, answer: Approval, running: RunningValues | None = None) -> facts.ApprovalAnswered:
+        """The fact that an answer makes. `running` has the values that the question was about.
 
         Raises:
             UsageError: it is no answer, or does not confirm a call that must be confirmed.
         """
-        fact = self._answered(call, answer)
-        self.require_confirmation(call, answer)
+        fact = self._answered(call, answer, running or self.reading(call))
+        self.require_confirmation(call, answer, running)
         return fact
 
-    def _answered(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
+    def _answered(self, call: FunctionCall, answer: Approval, running: RunningValues) -> facts.ApprovalAnswered:
         if isinstance(answer, Answered):
             if answer.args is not None and answer.answer != "yes":
                 raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
             plain = answer.answer if answer.args is None else replace(call, args=answer.args)
-            fact = self._answered(call, plain)
+            fact = self._answered(call, plain, running)
             return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])), by=answer.by)
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
@@ -176,13 +193,12 @@ class Guard:
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
-        running = partial(self.tools.running_values, call.name)
         asked = self.enforced.decide(definition, call, digest=digest, running=running)
         if "sensitive" in asked.rule.split():
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
-        if self.confirmation(call):
+        if self.confirmation(call, running):
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="Such a call is confirmed each time.")
-        rule = session_rule(definition, call, digest=digest, raised_by=asked.rule)
+        rule = session_rule(definition, call, digest=digest, raised_by=asked.rule, running=running)
         return facts.ApprovalAnswered(id=call.id, answer="always", rule=rule)
 
     def budget(self) -> dict[str, Remaining]:
@@ -207,6 +223,8 @@ class CallGuard:
         """Call -> how many times hooks changed its arguments."""
         self._logged: set[str] = set()
         """Calls whose start is in the audit log."""
+        self._readings: dict[str, _Reading] = {}
+        """Call of a file tool -> its arguments as they were decided about, with the files that their links led to."""
 
     # Before a call --------------------------------------------------------------------------------------------------------
 
@@ -215,7 +233,9 @@ class CallGuard:
     ) -> tuple[list[facts.CallDecided], list[Notice]]:
         """Decide about calls; hooks have their say about what the policy does not deny, once."""
         always = tuple(always)
-        decisions = [self.guard.verdict(call, always) for call in calls]
+        for call in calls:
+            self._readings.pop(call.id, None)  # Its arguments, or what they lead to, may have changed since.
+        decisions = [self.guard.verdict(call, always, self.reading(call)) for call in calls]
         notices = [
             Notice("policy", problem, "warning")
             for problem in self.guard.enforced.problems
@@ -242,6 +262,27 @@ class CallGuard:
                 decision = Decision(verdict="deny", reason="A hook and an approver change its arguments in turn.", by="hook")
             decided.append(facts.CallDecided(id=call.id, decision=decision, args=outcome.args))
         return decided, notices
+
+    def reading(self, call: FunctionCall) -> RunningValues:
+        """The values that the tool gets for arguments; for those of a file tool's call they are the ones decided about."""
+        fresh = self.guard.reading(call)
+        known = call.name in self.guard.tools.digests
+        if not known or self.guard.tools.definition(call.name).kind != "file":
+            return fresh
+        kept = self._readings.get(call.id)
+        if kept is None or kept.args != call.args:
+            kept = self._readings[call.id] = _Reading(call.args, fresh(call.args), fresh)
+        return kept
+
+    def decided_values(self, call: FunctionCall) -> Mapping[str, Any] | None:
+        """The arguments of a file tool's call with the files that were decided about; None for other tools.
+
+        Where the decision was made elsewhere the arguments are as they were written: links in them are not followed then.
+        """
+        if self.guard.tools.definition(call.name).kind != "file":
+            return None
+        kept = self._readings.get(call.id)
+        return kept.views[0] if kept is not None and kept.views and kept.args == call.args else call.args
 
     async def _hear_hooks(self, calls: Sequence[FunctionCall]) -> dict[str, HookOutcome]:
         from callgate.permission.hooks import run_before
@@ -350,6 +391,7 @@ class CallGuard:
         """Calls are over, in whatever way: the places that they had are free, and the audit log says what came of them."""
         for record in records:
             self._leave(record.call.id)
+            self._readings.pop(record.call.id, None)
         if self.guard.audit is None or not records:
             return
         try:

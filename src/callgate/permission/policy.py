@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callgate.base_errors import expect, expect_list
 from callgate.errors import UsageError
-from callgate.permission.argument_values import RunningValues
-from callgate.permission.call_paths import paths_in
-from callgate.permission.patterns import PathGlob, path_parts
+from callgate.permission.call_paths import RunningValues, paths_in, paths_of
+from callgate.permission.patterns import PathGlob, path_parts, plain_path
 from callgate.permission.rules import MODES, VERDICTS, Mode, Rule, rule_from
 from callgate.permission.sensitive import RUNS_CODE, SENSITIVE, path_matcher, sensitive_path
 from callgate.permission.session_rules import covers
@@ -161,7 +160,7 @@ class Policy:
                 return Decision(verdict="deny", reason=reason)
             asks += found
             reasons.append(reason)
-        covering = [rule for rule in always if covers(rule, definition, call.args, digest)]
+        covering = [rule for rule in always if covers(rule, definition, call.args, digest, running)]
         lasting = {name for rule in covering for name in rule.raised_by.split()}
         left = [ask for ask in asks if not ask.lasts or ask.rule not in lasting]
         if asks and not left:
@@ -171,7 +170,8 @@ class Policy:
         if left:
             said, names = dict.fromkeys(ask.reason for ask in left), dict.fromkeys(ask.rule for ask in left)
             typed = self.confirmation(definition, call.args, running)
-            asked = " ".join(said) + (f" To confirm, type {typed!r}." if typed else "")
+            asked = " ".join([*said, *_led_to(definition, call.args, running)])
+            asked += f" To confirm, type {typed!r}." if typed else ""
             return Decision(verdict="ask", reason=asked, rule=" ".join(names))
         return Decision(verdict="allow", reason=reasons[0])
 
@@ -267,7 +267,7 @@ class Policy:
         self, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode, running: RunningValues | None
     ) -> tuple[list[_Ask] | None, str]:
         rules = [rule for rule in self._about(definition) if rule.matches(definition, args, running)]
-        sensitive = sensitive_path(definition, args, self.sensitive, self.runs_code)
+        sensitive = sensitive_path(definition, args, self.sensitive, self.runs_code, running)
         return self._asks(definition, rules, sensitive, mode=mode)
 
     def _explained(self, definition: ToolDefinition, *, mode: Mode) -> Explanation:
@@ -339,6 +339,15 @@ class Policy:
         if mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
             return not any(path_parts(path.replace("\\", "/"))[1] for path in paths_in(definition, args))
         return mode == "yolo"
+
+
+def _led_to(definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> list[str]:
+    """The files that links in the arguments of a file tool lead to, for the approver."""
+    if definition.kind != "file":
+        return []
+    written = set(map(plain_path, paths_in(definition, args)))
+    led = [path for path in paths_of(definition, args, running) if plain_path(path) not in written]
+    return [f"A link in it leads to {', '.join(map(repr, led)):.400}."] if led else []
 
 
 def _in_words(rule: Rule, definition: ToolDefinition) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
-from callgate.permission.argument_values import Argument, RunningValues
-from callgate.permission.call_paths import paths_in, text_of
+from callgate.permission.argument_values import Argument
+from callgate.permission.call_paths import RunningValues, paths_of, text_of
 from callgate.permission.patterns import Glob, PathGlob, Regex
 from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
@@ -126,9 +126,7 @@ class Rule:
         return all(self._argument_fits(definition, args, name, test, running) for name, test in self._args)
 
     def _paths_fit(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> bool:
-        views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
-        seen = [args, *views] if self.verdict != "allow" else list(views[:1] or [args])
-        paths = [path for one in seen for path in paths_in(definition, one, wide=self.verdict != "allow")]
+        paths = paths_of(definition, args, running, wide=self.verdict != "allow")
         return self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths))
 
     def missing(self, definition: ToolDefinition) -> list[str]:
@@ -168,7 +166,7 @@ class Rule:
         if declared not in args and value is None:
             # Nothing can be said of an argument that the tool does not have.
             return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
-        argument = Argument(declared, value, args, running)
+        argument = Argument(definition, declared, value, args, running)
         return argument.fits_narrowly(test) if self.verdict == "allow" else argument.fits_widely(test)
 
     def _fits(self, test: PathGlob, text: str) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from callgate.permission.call_paths import paths_in
+from callgate.permission.call_paths import RunningValues, paths_of
 from callgate.permission.patterns import AnyPath
 from callgate.types import ToolDefinition
 
@@ -91,6 +91,7 @@ def sensitive_path(
     args: Mapping[str, Any],
     patterns: tuple[str, ...] = SENSITIVE,
     runs_code: tuple[str, ...] = RUNS_CODE,
+    running: RunningValues | None = None,
 ) -> str | None:
     """The first argument that names a sensitive file; None if there is none, or if the tool is the program's own.
 
@@ -100,7 +101,7 @@ def sensitive_path(
     if definition.kind not in ("file", "mcp", "worker") or not patterns:
         return None
     is_sensitive = path_matcher(patterns)
-    return next((path for path in paths_in(definition, args) if is_sensitive(path)), None)
+    return next((path for path in paths_of(definition, args, running) if is_sensitive(path)), None)
 
 
 def is_sensitive(path: str) -> bool:

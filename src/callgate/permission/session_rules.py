@@ -10,20 +10,28 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from callgate.permission.call_paths import paths_in
+from callgate.permission.call_paths import RunningValues, paths_of
 from callgate.permission.patterns import PathGlob, path_parts
 from callgate.types import FunctionCall, SessionRule, ToolDefinition
 
 __all__ = ["covers", "scope_of", "session_rule"]
 
 
-def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str, raised_by: str) -> SessionRule:
+def session_rule(
+    definition: ToolDefinition,
+    call: FunctionCall,
+    *,
+    digest: str,
+    raised_by: str,
+    running: RunningValues | None = None,
+) -> SessionRule:
     """The rule that "always" makes of one approved call.
 
     A file tool is allowed in the folders that the call named, and below; in the root itself for the files that lie there. A
     command is allowed with just these arguments. Any other tool is allowed with all arguments.
     """
-    folders = [_folder_pattern(path) for path in paths_in(definition, call.args)] if definition.kind == "file" else []
+    paths = paths_of(definition, call.args, running) if definition.kind == "file" else []
+    folders = [_folder_pattern(path) for path in paths]
     return SessionRule(
         id=f"always-{call.id}",
         tool=definition.own_name,
@@ -35,15 +43,21 @@ def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str,
     )
 
 
-def scope_of(definition: ToolDefinition, call: FunctionCall) -> str:
+def scope_of(definition: ToolDefinition, call: FunctionCall, running: RunningValues | None = None) -> str:
     """Say in words what "always" would allow: `for /src/**`, `for exactly this`, `with any arguments`."""
-    rule = session_rule(definition, call, digest="", raised_by="")
+    rule = session_rule(definition, call, digest="", raised_by="", running=running)
     if rule.exact is not None:
         return "for exactly this"
     return f"for {', '.join(rule.paths)}" if rule.paths else "with any arguments"
 
 
-def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any], digest: str) -> bool:
+def covers(
+    rule: SessionRule,
+    definition: ToolDefinition,
+    args: Mapping[str, Any],
+    digest: str,
+    running: RunningValues | None = None,
+) -> bool:
     """True if the lasting answer is about this call."""
     if (rule.tool, rule.server, rule.digest) != (definition.own_name, definition.server, digest):
         return False
@@ -51,7 +65,7 @@ def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any
         return False
     if definition.kind != "file":
         return True
-    globs, paths = [PathGlob(pattern) for pattern in rule.paths], paths_in(definition, args)
+    globs, paths = [PathGlob(pattern) for pattern in rule.paths], paths_of(definition, args, running)
     if not paths:  # A call that names no file works in the root; it is covered by an answer about such a call.
         return not rule.paths
     return all(any(glob.narrow(path) for glob in globs) for path in paths)

@@ -78,6 +78,8 @@ class CallObserver:
     call_tool: CallTool = no_tools
     hides: Callable[[str, str], bool] | None = None
     """See `ToolContext.hides`."""
+    decided: Mapping[str, Any] | None = None
+    """See `ToolContext.decided`."""
     on_give_up: Callable[[], None] = _nothing
     """Called as soon as the call is stopped or reaches its deadline, while its code may still be running."""
     on_end: Callable[[ToolResult], None] = _nothing
@@ -114,6 +116,7 @@ class RunningCall:
             paused=self.paused,
             paused_s=self._paused_so_far,
             hides=observer.hides,
+            decided=observer.decided,
             call_tool=observer.call_tool,
         )
         self._loop = loop
