@@ -156,6 +156,9 @@ def test_a_server_of_chat_completions_is_asked_for_its_list(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     with FakeOpenAI.in_thread([], api_key="right", models=("a", "b")) as fake:
+        ours = {"CALLGATE_OPENAI_API_KEY": "right", "CALLGATE_OPENAI_BASE_URL": fake.base_url}
+        with monkeypatch.context() as only:
+            assert model_line(ours, only, capsys, "-m", "openai:b") == f"+ b at {fake.base_url}: can be reached"
         env = {"OPENAI_API_KEY": "right", "OPENAI_BASE_URL": fake.base_url}
         assert model_line(env, monkeypatch, capsys, "-m", "openai:b") == f"+ b at {fake.base_url}: can be reached"
         assert model_line(env, monkeypatch, capsys, "-m", "openai:c") == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 from callgate.cli import main
+from callgate.errors import ModelError
 from callgate.models.demo import DemoModel
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_openai import FakeOpenAI, fault
 
 listen = pytest.importorskip("callgate.server.listen", reason="uvicorn is not installed")
 
@@ -100,6 +104,52 @@ def test_options_come_to_a_service(tmp_path: Path, served, capsys) -> None:
     assert f"http://127.0.0.1:{port}" in said
     assert "sometimes" in said
     assert TOKEN not in said
+
+
+@pytest.mark.parametrize("source", ["environment", "file", "flag"])
+@pytest.mark.parametrize(
+    ("provider", "fake_type", "named"),
+    [("openai", FakeOpenAI, "gpt-4o"), ("gemini", FakeGemini, "gemini-3.8-pro")],
+)
+def test_every_model_that_a_request_names_is_opened_as_the_settings_say(
+    provider: str, fake_type: Any, named: str, source: str, served, monkeypatch, tmp_path: Path
+) -> None:
+    key = f"CALLGATE_{provider.upper()}_API_KEY"
+    with fake_type.in_thread(["Here."] * 3, api_key="only-of-settings") as fake:
+        words: list[str] = []
+        if source == "file":
+            file = tmp_path / "config.toml"
+            file.write_text(f'[{provider}]\nbase_url = "{fake.base_url}"\napi_key = "only-of-settings"\n')
+            file.chmod(0o600)
+            monkeypatch.setenv("CALLGATE_CONFIG", str(file))
+        else:
+            monkeypatch.setenv(key, "only-of-settings")
+            if source == "flag":
+                words = ["--set", f"{provider}.base_url={fake.base_url}"]
+            else:
+                monkeypatch.setenv(f"CALLGATE_{provider.upper()}_BASE_URL", fake.base_url)
+        own = "gpt-5.2" if provider == "openai" else "gemini-3.8-flash"
+        main(["serve", "--port", "0", "--ephemeral", "--no-token", "--provider", provider, "-m", own, *words])
+        ((service, _),) = served
+        said = []
+        for asked in ({}, {"model": named}, {"provider": provider, "model": named}):
+            gate = asyncio.run(service.gate_for(asked.get("provider"), asked.get("model"), None))
+            said.append((gate.run_sync("Where are you?").text, gate.model.name))
+        assert said == [("Here.", own), ("Here.", named), ("Here.", named)]
+        assert len(fake.requests) == 3
+
+
+def test_limits_of_requests_hold_for_named_models_too(served, monkeypatch) -> None:
+    monkeypatch.setenv("CALLGATE_OPENAI_API_KEY", "k")
+    with FakeOpenAI.in_thread([fault("unavailable"), "Too late."]) as fake:
+        monkeypatch.setenv("CALLGATE_OPENAI_BASE_URL", fake.base_url)
+        words = ["--provider", "openai", "-m", "gpt-5.2", "--set", "limits.attempts=1"]
+        main(["serve", "--port", "0", "--ephemeral", "--no-token", *words])
+        ((service, _),) = served
+        gate = asyncio.run(service.gate_for(None, "gpt-4o", None))
+        with pytest.raises(ModelError):
+            gate.run_sync("Are you there?")
+        assert len(fake.requests) == 1
 
 
 def test_with_a_token_it_may_listen_on_every_address(served, monkeypatch) -> None:

@@ -20,6 +20,7 @@ from callgate.content.read import is_response, parts_of, text_of
 from callgate.errors import ModelError
 from callgate.events import CallFinished
 from callgate.testing import call, text
+from callgate.testing.fake_openai import FakeOpenAI
 from callgate.types import FunctionCall, ToolResult
 
 
@@ -125,6 +126,15 @@ def test_model_mode_and_approval_change_for_what_follows(session: Callable[..., 
     assert (tmp_path / "made.txt").read_text() == "made\n"
     assert "call 1: write_file, finished" in shown
     assert '  | "content": "made\\n"' in shown
+
+
+def test_another_model_is_opened_with_the_settings_of_the_command(session: Callable[..., Any], monkeypatch) -> None:
+    monkeypatch.setenv("CALLGATE_OPENAI_API_KEY", "only-of-settings")
+    with FakeOpenAI.in_thread(["I am another one."], api_key="only-of-settings") as fake:
+        words = ("--set", f"openai.base_url={fake.base_url}")
+        _, shown = session("/model openai:gpt-4o", "Who are you?", words=words)
+    assert "From now on gpt-4o answers." in shown
+    assert "I am another one." in shown
 
 
 def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_path: Path) -> None:

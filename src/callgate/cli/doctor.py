@@ -193,14 +193,20 @@ def _own_tools(words: Sequence[str]) -> tuple[list[ToolDefinition], list[Finding
 
 
 async def _model_findings(patient: DiagnosticContext, env: Mapping[str, str]) -> list[Finding]:
+    from callgate.config import ConfigError, load_settings
     from callgate.models.choice import has_gemini_key, provider_of
 
+    found = list(findings.of_key(env))
     name, provider = patient.model, patient.provider
+    try:
+        env = load_settings(env).environment(env)
+    except ConfigError as error:
+        remedy = "Correct it: callgate config path shows the files."
+        found.append(Finding(area="Model", subject="settings", level="broken", message=str(error), remedy=remedy))
     if provider is None and name is not None:
         provider, name = provider_of(name)
     if provider is None and has_gemini_key(env):
         provider = "gemini"
-    found = list(findings.of_key(env))
     if provider in _PLACES and not patient.offline:
         found.append(await _reached(provider, name, env))
     elif provider is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from callgate.cli.logs import start_logging
 from callgate.cli.options import Options
 from callgate.cli.provider import choose
 from callgate.cli.render import Terminal, ending_sentence, is_terminal, one_line
-from callgate.cli.settings import limits_of, secrets_of, settings_here
+from callgate.cli.settings import limits_of, model_environment, secrets_of, settings_here
 from callgate.cli.state import StoredSession
 from callgate.cli.stdin import PIPE_WAIT_S, piped, with_context
 from callgate.cli.tty import Tty, ending_signals
@@ -60,7 +59,7 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
         from callgate.telemetry import record_content
 
         record_content(settings["trace.content"])
-    chosen = choose(options.provider, options.model, settings.environment(os.environ), limits=limits_of(settings))
+    chosen = choose(options.provider, options.model, model_environment(settings), limits=limits_of(settings))
     prompts = _prompts(options, terminal, may_be_empty=session.is_unfinished)
     if prompts is None and options.output != "text":
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)

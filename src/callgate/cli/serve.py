@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from callgate.permission import Mode
     from callgate.run.gate import Gate
     from callgate.store import Store
+    from callgate.types import Limits
 
 __all__ = ["serve"]
 
@@ -307,7 +308,7 @@ def _check_no_token(ctx: click.Context, host: str) -> None:
 def _serve(options: Options, token: str | None, store: Store) -> None:
     from callgate.cli.file_undo import file_undo, forget_files, prune_files
     from callgate.cli.provider import choose
-    from callgate.cli.settings import limits_of
+    from callgate.cli.settings import limits_of, model_environment
 
     try:
         from callgate.server import Service
@@ -317,8 +318,8 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         raise click.ClickException(
             f"the service needs {error.name}; install it with: pip install 'callgate[server]'"
         ) from error
-    env = options.settings.environment(os.environ)
-    chosen = choose(options.provider, options.model, env, limits=limits_of(options.settings))
+    env, limits = model_environment(options.settings), limits_of(options.settings)
+    chosen = choose(options.provider, options.model, env, limits=limits)
     gate, offers = _gate(options, chosen, store)
     if options.tls_cert is not None:
         _check_tls(options)
@@ -339,7 +340,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
     service = Service(
         gate,
         options=service_options,
-        providers=_providers(chosen, options.provider),
+        providers=_providers(options.provider or chosen.provider, env, limits),
         undo=file_undo(),
         forget=forget_files,
         prune=prune_files,
@@ -446,15 +447,14 @@ def _age(settings: Settings, key: str) -> float | None:
         raise InputError(str(error)) from error
 
 
-def _providers(chosen: ProviderChoice, named: str | None) -> Any:
-    """The usual providers, and the demo; `default` is the one that answers."""
+def _providers(default: str, env: Mapping[str, str], limits: Limits) -> Any:
+    """The usual providers, opened as the service's own model is, and the demo; `default` is the one that answers."""
     from callgate.models.demo import DemoModel
     from callgate.server.providers import Provider, Providers, usual_providers
     from callgate.testing import answer
 
     demo = Provider(name="demo", open=lambda _: DemoModel(answer), default="demo", models=("demo",))
-    default = chosen.provider
-    return Providers({**usual_providers(), "demo": demo}, default=named or default)
+    return Providers({**usual_providers(env, limits=limits), "demo": demo}, default=default)
 
 
 def token_of(options: Options) -> str | None:

@@ -438,11 +438,12 @@ async def _forget_uploads(facts: list[Fact], session: str) -> None:
     files, stored = uploads_of(facts), interactions_of(facts)
     if not files and not stored:
         return
+    from callgate.cli.settings import model_environment, settings_here
     from callgate.models.interactions import InteractionsModel
     from callgate.run.media import delete_files
 
     try:
-        model = InteractionsModel("gemini-flash-latest")
+        model = InteractionsModel("gemini-flash-latest", env=model_environment(settings_here()))
         try:
             await delete_files(model, files, session)
             await delete_interactions(model, stored)

@@ -25,7 +25,16 @@ from callgate.types import JsonObject, Limits, Price
 if TYPE_CHECKING:
     from callgate.permission import AuditLog, Mode, Policy
 
-__all__ = ["audit_log", "limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
+__all__ = [
+    "audit_log",
+    "limits_of",
+    "model_environment",
+    "policy_from",
+    "prices_of",
+    "secrets_of",
+    "settings_here",
+    "settled",
+]
 
 # Option of a command -> its setting.
 _OPTIONS = {
@@ -103,6 +112,11 @@ def settings_here(flags: Mapping[str, tuple[Any, str]] | None = None) -> Setting
         return load_settings(os.environ, flags=flags)
     except ConfigError as error:
         raise InputError(str(error)) from error
+
+
+def model_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment from which every model is opened: that of the process, with what the settings say."""
+    return settings.environment(os.environ)
 
 
 def _provider(settings: Settings) -> str | None:

@@ -254,10 +254,10 @@ def _model(context: CommandContext, rest: str) -> None:
         context.say(f"{context.chat.gate.model.name}; /model NAME changes it")
         return
     from callgate.cli.provider import choose
-    from callgate.cli.settings import limits_of, settings_here
+    from callgate.cli.settings import limits_of, model_environment, settings_here
 
-    settings = settings_here()
-    chosen = choose(None, rest, settings.environment(os.environ), limits=limits_of(settings))
+    settings = context.options.settings or settings_here()
+    chosen = choose(None, rest, model_environment(settings), limits=limits_of(settings))
     context.chat.use(context.chat.gate.with_options(chosen.model))
     context.say(f"From now on {context.chat.gate.model.name} answers.")
     if chosen.line:

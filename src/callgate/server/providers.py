@@ -19,6 +19,7 @@ from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
 from callgate.models.gemini import GoogleResources
 from callgate.run.gate import Gate
+from callgate.types import Limits
 
 __all__ = ["Provider", "Providers", "usual_providers"]
 
@@ -122,10 +123,19 @@ async def _ask(served: Callable[[], Awaitable[Sequence[str]]]) -> tuple[tuple[st
         return (), ASK_AGAIN_S
 
 
-def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]:
-    """Gemini, an OpenAI-compatible server, and the embedded model, as the environment says."""
+def usual_providers(env: Mapping[str, str] | None = None, *, limits: Limits | None = None) -> dict[str, Provider]:
+    """Gemini, an OpenAI-compatible server, and the embedded model, as the environment says.
+
+    Args:
+        env: The environment as the service's own model was opened with, such as `Settings.environment`; otherwise that of
+            the process.
+        limits: The limits of requests to models.
+    """
     env = os.environ if env is None else env
     from callgate.embedded.weights import MODEL_NAME
+
+    def opens(provider: str) -> Callable[[str | None], Model]:
+        return lambda model: choose_model(model, provider=provider, env=env, limits=limits)
 
     def why_no_gemini() -> str | None:
         return None if has_gemini_key(env) else "GEMINI_API_KEY is not set"
@@ -134,7 +144,7 @@ def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]
         return None if env.get("OPENAI_API_KEY") or env.get("OPENAI_BASE_URL") else "OPENAI_API_KEY is not set"
 
     async def gemini_names() -> Sequence[str]:
-        model = choose_model(None, provider="gemini", env=env)
+        model = opens("gemini")(None)
         try:
             return await model.served_names() if isinstance(model, GoogleResources) else ()
         finally:
@@ -143,18 +153,16 @@ def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]
     return {
         "gemini": Provider(
             name="gemini",
-            open=lambda model: choose_model(model, provider="gemini", env=env),
+            open=opens("gemini"),
             default=env.get("GEMINI_MODEL") or MODEL_DEFAULT,
             why_not=why_no_gemini,
             served=gemini_names,
         ),
-        "openai": Provider(
-            name="openai", open=lambda model: choose_model(model, provider="openai", env=env), why_not=why_no_openai
-        ),
+        "openai": Provider(name="openai", open=opens("openai"), why_not=why_no_openai),
         # A name here could be a path to a file, so there is just the one.
         "embedded": Provider(
             name="embedded",
-            open=lambda model: choose_model(None, provider="embedded", env=env),
+            open=lambda _: opens("embedded")(None),
             default=MODEL_NAME,
             models=(MODEL_NAME,),
             why_not=_why_not_embedded,
