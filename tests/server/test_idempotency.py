@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from callgate.machine.facts import (
 )
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.run.run_request import new_request
+from callgate.server.app import create_app
 from callgate.server.idempotency import ClaimedKey, RequestKeys
 from callgate.server.runs import Run
 from callgate.sessions import exchanges_of
@@ -74,6 +76,77 @@ def stores(tmp_path: Path) -> Callable[[], str]:
 def do(work: Any) -> Any:
     """What comes of something asynchronous."""
     return asyncio.run(asyncio.wait_for(work, 30))
+
+
+# Every endpoint ----------------------------------------------------------------------------------------------------------
+
+SAID = "Pay five."
+RUNS: dict[str, Any] = {
+    "/api/v1/chat": {"prompt": SAID},
+    "/api/v1/ui/chat": {"id": "c", "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": SAID}]}]},
+    "/v1/chat/completions": {"model": "callgate", "messages": [{"role": "user", "content": SAID}]},
+    "/v1/responses": {"model": "callgate", "input": SAID},
+    "/v1/messages": {"model": "callgate", "max_tokens": 99, "messages": [{"role": "user", "content": SAID}]},
+    "/{version}/interactions": {"model": "callgate", "input": SAID},
+    "/{version}/models/{model:path}:generateContent": {"contents": [{"role": "user", "parts": [{"text": SAID}]}]},
+    "/{version}/models/{model:path}:streamGenerateContent": {"contents": [{"role": "user", "parts": [{"text": SAID}]}]},
+}
+"""Endpoint that runs -> a request to it."""
+NO_RUNS = {
+    "/api/v1/sessions/{id}/cancel", "/api/v1/sessions/{id}/fork", "/api/v1/sessions/{id}/undo", "/api/v1/files",
+    "/api/v1/files/{upload}", "/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/responses/{response}/cancel",
+    "/v1/embeddings", "/{version}/models/{model:path}:countTokens", "/{version}/models/{model:path}:embedContent",
+    "/{version}/models/{model:path}:batchEmbedContents", "/{version}/interactions/{interaction}/cancel",
+    "/api/v1/approvals/{session}/{call_id}",
+}  # fmt: skip
+"""Endpoints that take something and begin no run, or, for the last one, just once by the call that they name."""
+
+
+def test_every_endpoint_that_runs_is_carried_out_once_for_its_key(serve) -> None:
+    till = Till()
+    site = serve(till.gate(MemoryStore()))
+    posts = [
+        operation
+        for route in create_app(site.service).routes
+        for operation in getattr(route, "operations", ())
+        if operation.method == "POST"
+    ]
+    versions = {
+        "/v1beta/": "/{version}/",
+        "/v1/models/": "/{version}/models/",
+        "/v1/interactions": "/{version}/interactions",
+    }
+
+    def kind(path: str) -> str:
+        found = next((given for given in versions if path.startswith(given)), None)
+        return path if found is None else versions[found] + path.removeprefix(found)
+
+    assert {kind(one.path) for one in posts if one.runs} == set(RUNS)
+    assert {kind(one.path) for one in posts if not one.runs} == NO_RUNS
+    for operation in posts:
+        if not operation.runs:
+            continue
+        path, body = operation.path.replace("{model:path}", "callgate"), RUNS[kind(operation.path)]
+        given = [site.post(path, body, Idempotency_Key=f"key of {path}") for _ in range(2)]
+        assert [(one.status, one.headers.get("idempotent-replayed")) for one in given] == [(200, None), (200, "true")], path
+        assert till.paid == [5], path
+        till.paid.clear()
+
+
+def test_an_approval_in_the_messages_of_a_front_end_is_carried_out_once_for_its_key(serve) -> None:
+    till = Till()
+    site = serve(till.gate(MemoryStore(), policy=Policy(default="ask")))
+    said = {"id": "1", "role": "user", "parts": [{"type": "text", "text": SAID}]}
+    asked = site.post("/api/v1/ui/chat", {"id": "c", "messages": [said]}, Idempotency_Key="a")
+    lines = [json.loads(line[6:]) for line in asked.body.decode().splitlines() if line.startswith("data: {")]
+    (call_id,) = [line["toolCallId"] for line in lines if line["type"] == "tool-approval-request"]
+    part = {"type": "dynamic-tool", "toolName": "pay", "toolCallId": call_id, "state": "approval-responded",
+            "input": {"amount": 5}, "approval": {"id": call_id, "approved": True}}  # fmt: skip
+    body = {"id": "c", "messages": [said, {"id": "2", "role": "assistant", "parts": [part]}]}
+    given = [site.post("/api/v1/ui/chat", body, Idempotency_Key="b") for _ in range(2)]
+    assert [(one.status, one.headers.get("idempotent-replayed")) for one in given] == [(200, None), (200, "true")]
+    assert [one.body.count(b"tool-output-available") for one in given] == [1, 1]
+    assert till.paid == [5]
 
 
 # A run that is over ------------------------------------------------------------------------------------------------------

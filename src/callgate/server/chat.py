@@ -19,6 +19,7 @@ from callgate.server.body import MESSAGES_MAX, header_of, off_loop, read_json
 from callgate.server.edited_args import check_answers
 from callgate.server.errors import HttpError, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL, check_right
+from callgate.server.keyed_start import start_once
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
 from callgate.server.service import Ask
@@ -178,13 +179,8 @@ async def chat(service: Service, request: Request) -> Response:
         await service.check_session(ask.session)
         await check_answers(service, ask.session, ask.answers)
     body.pop("stream", None)
-    key, was_there = header_of(request, b"idempotency-key"), False
-    if key is None:
-        run = await service.start(ask)
-    else:
-        run, was_there = await service.keys.run(key, body, partial(service.start, ask), owner=_owner())
-        run.provider = run.provider or ask.provider or service.providers.default_provider(service.gate)
-    headers = {"Callgate-Run": run.id, **({"Idempotent-Replayed": "true"} if was_there else {})}
+    run, headers = await start_once(service, request, body, partial(service.start, ask))
+    run.provider = ask.provider or run.provider
     if streams:
         await run.settled(SETTLE_S)
         if run.never_began and run.error is not None:
@@ -195,11 +191,6 @@ async def chat(service: Service, request: Request) -> Response:
         return Response(status_code=499)
     answer = await reply_json(service, run, reply)
     return json_response(answer, 202 if "approvals" in answer else 200, headers)
-
-
-def _owner() -> str | None:
-    principal = CURRENT_PRINCIPAL.get()
-    return None if principal is None else principal.owner
 
 
 async def outcome(request: Request, run: Run) -> Reply | None:
@@ -263,7 +254,7 @@ OPERATIONS = (
         chat,
         takes=CHAT,
         gives={200: REPLY, 202: REPLY},
-        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255}},
+        runs=True,
         streams=True,
         fails=(409, 410, 500, 502, 504),
     ),

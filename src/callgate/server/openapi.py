@@ -39,6 +39,8 @@ EVENT: JsonObject = {
     },
 }
 """One event of a stream."""
+KEY_HEADER: JsonObject = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255}}
+"""The header of a request that may be sent twice."""
 ALWAYS = (400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 503)
 """Statuses that any operation may answer with."""
 
@@ -62,6 +64,8 @@ class Operation:
     """True if the answer is, or can be, a stream of events."""
     right: Right | None = "chat"
     """The right that it needs; None: none, because it shows nothing of any conversation."""
+    runs: bool = False
+    """True if it begins a run, so that it takes an `Idempotency-Key`: see `keyed_start.py`."""
     fails: tuple[int, ...] = ()
     """Further statuses of errors."""
     problem: JsonObject | None = None
@@ -145,7 +149,10 @@ def _described(operation: Operation) -> JsonObject:
     places = (
         *(("path", name, {"type": "string", "minLength": 1}, True) for name in _PARAMETER.findall(operation.path)),
         *(("query", name, schema, False) for name, schema in operation.query.items()),
-        *(("header", name, schema, False) for name, schema in operation.headers.items()),
+        *(
+            ("header", name, schema, False)
+            for name, schema in {**operation.headers, **(KEY_HEADER if operation.runs else {})}.items()
+        ),
     )
     described: JsonObject = {
         "summary": summary.rstrip("."),

@@ -357,12 +357,12 @@ def _operations(version: str) -> tuple[Operation, ...]:
     return (
         Operation(
             "POST", f"{place}:generateContent", generate,
-            takes=REQUEST, gives={200: ANSWER}, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+            takes=REQUEST, gives={200: ANSWER}, runs=True, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
         ),
         Operation(
             "POST", f"{place}:streamGenerateContent", stream,
             takes=REQUEST, gives={200: {"type": "array", "items": ANSWER}}, streams=True,
-            query={"alt": {"enum": ["sse", "json"]}}, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+            query={"alt": {"enum": ["sse", "json"]}}, runs=True, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
         ),
         Operation(
             "POST", f"{place}:countTokens", count, takes=COUNT,

@@ -23,7 +23,7 @@ from callgate.content.read import is_call, is_sound_text, is_thought, parts_of
 from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
-from callgate.server.body import header_of, off_loop, read_json
+from callgate.server.body import off_loop, read_json
 from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, refuse_left_out, skipped
 from callgate.server.compat.interactions_answer import (
     EventWriter,
@@ -50,6 +50,7 @@ from callgate.server.compat.stored_exchanges import (
 )
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
+from callgate.server.keyed_start import key_of
 from callgate.server.openapi import Operation, table
 from callgate.server.remote_answers import elsewhere
 from callgate.store.anonymous import new_session_id
@@ -137,7 +138,7 @@ async def create(service: Service, request: Request) -> Response:
     if is_passed_on and incoming.background:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
-    is_keyed = header_of(request, b"idempotency-key") is not None
+    is_keyed = key_of(request) is not None
     place, contents = await _place(service, incoming, is_passed_on=is_passed_on, is_keyed=is_keyed)
     session = None if place is None or is_passed_on else place.session
     previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN).session
@@ -305,6 +306,7 @@ def _operations(version: str) -> tuple[Operation, ...]:
             takes=_REQUEST,
             gives={200: _ANSWER},
             streams=True,
+            runs=True,
             fails=(409, 410, 500, 502, 504),
             problem=_PROBLEM,
         ),

@@ -94,7 +94,7 @@ async def count(service: Service, request: Request) -> Response:
 OPERATIONS = (
     Operation(
         "POST", "/v1/messages", create, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

@@ -110,7 +110,7 @@ def _model(service: Service, name: str) -> JsonObject:
 OPERATIONS = (
     Operation(
         "POST", "/v1/chat/completions", complete, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

@@ -36,9 +36,10 @@ from callgate.models import AnsweredBy, ModelRequest, answering, describe, known
 from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, cost_of, guard_of
-from callgate.server.body import SIZE, header_of, off_loop
+from callgate.server.body import SIZE, off_loop
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL
+from callgate.server.keyed_start import key_of, start_once
 from callgate.server.quotas import used_by
 from callgate.server.run_meter import estimate, written_bytes
 from callgate.server.runs import Run, RunFailed
@@ -166,14 +167,14 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         chunks = _passed(service, gate, request, declaration, place)
         weakref.finalize(chunks, place.release)  # Its client may leave before it begins, and then it never ends.
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
-    run, is_repeated = await _started(service, wanted, settings, incoming)
-    headers |= {SESSION: run.session, "Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if is_repeated else {})
+    run, about = await _started(service, wanted, settings, incoming)
+    headers |= {SESSION: run.session, **about}
     return StartedReply(
         chunks=said_in(run, asks=wanted.asks, goes_on=wanted.goes_on),
         headers=headers,
         id=run.id,
         session=run.session,
-        is_repeated=is_repeated,
+        is_repeated="Idempotent-Replayed" in about,
     )
 
 
@@ -270,8 +271,10 @@ def _named(left_out: Sequence[str]) -> str:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
-async def _started(service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request) -> tuple[Run, bool]:
-    """The run of a request, and whether another request with its key has begun it."""
+async def _started(
+    service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request
+) -> tuple[Run, JsonObject]:
+    """The run of a request, and the headers of its answer."""
     contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
     if not wanted.answers and (not contents or contents[-1]["role"] == "model"):
         raise _unanswerable(wanted.contents)
@@ -290,15 +293,10 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
         model=own_name(service, wanted.model),
         detached=wanted.detached,
     )
-    key = header_of(incoming, b"idempotency-key")
-    if key is None:
-        return await service.start(ask), False
-    if wanted.in_new_session:
+    if wanted.in_new_session and key_of(incoming) is not None:
         ask = replace(ask, session=None)
-    principal = CURRENT_PRINCIPAL.get()
-    owner = None if principal is None else principal.owner
-    body, start = _keyed_body(wanted, said), partial(service.start, ask)
-    return await service.keys.run(key, body, start, owner=owner, session=ask.session)
+    body = _keyed_body(wanted, said)
+    return await start_once(service, incoming, body, partial(service.start, ask), session=ask.session)
 
 
 def _unanswerable(sent: Sequence[Content]) -> HttpError:

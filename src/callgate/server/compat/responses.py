@@ -324,7 +324,7 @@ _ITEMS: JsonObject = {"type": "object", "required": ["object", "data"], "propert
 OPERATIONS = (
     Operation(
         "POST", _PLACE, create, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

@@ -42,6 +42,7 @@ from callgate.server.compat.prompts import SESSION, own_name
 from callgate.server.compat.streaming import StreamingReply
 from callgate.server.compat.ui_messages import answers_in, contents_of, is_users
 from callgate.server.errors import HttpError
+from callgate.server.keyed_start import start_once
 from callgate.server.openapi import Operation, table
 from callgate.server.remote_answers import elsewhere
 from callgate.server.runs import Run, RunBegan, RunEvent, RunFailed
@@ -51,6 +52,7 @@ from callgate.store.listing import session_info
 from callgate.types import FunctionCall, JsonObject, ToolResult
 
 if TYPE_CHECKING:
+    from callgate.server.idempotency import ClaimedKey
     from callgate.server.service import Service
 
 __all__ = ["routes"]
@@ -87,16 +89,23 @@ async def chat(service: Service, request: Request) -> Response:
     """Answers the messages of a `useChat` front end as a UI message stream.
 
     Tools are the service's own, and shown. A call that needs approval ends the stream with a `tool-approval-request`; the
-    next request, with the front end's answer in its messages, goes on.
+    next request, with the front end's answer in its messages, goes on. With `Idempotency-Key` the request can be repeated:
+    the same key with the same messages is the same run.
     """
     body = await read_json(request, REQUEST)
     session = session_of(body.get("id"))
-    ask = await _asked(service, request, body, session)
-    run = await service.start(ask)
     newest: JsonObject = body["messages"][-1]
-    encoder = UiStream(message=None if is_users(newest) else newest.get("id"), shown=frozenset(ask.answers))
-    headers = {**HEADER, SESSION: run.session, "Callgate-Run": run.id}
-    return StreamingReply(_events(run), encoder, service.options, headers)
+    is_new = is_users(newest)
+    given: dict[str, Approval] = {} if is_new else answers_in(newest)
+
+    async def start(keyed: ClaimedKey | None) -> Run:
+        is_first = keyed is None or keyed.is_first
+        return await service.start(await _asked(service, request, body, session, given, is_first=is_first), keyed)
+
+    compared: JsonObject = {"sent": body, "prompt": newest["parts"]} if is_new else {"sent": body}
+    run, about = await start_once(service, request, compared, start, session=session)
+    encoder = UiStream(message=None if is_new else newest.get("id"), shown=frozenset(given))
+    return StreamingReply(_events(run), encoder, service.options, {**HEADER, SESSION: run.session, **about})
 
 
 async def resume(service: Service, request: Request) -> Response:
@@ -127,7 +136,16 @@ def session_of(chat_id: str | None) -> str | None:
     )
 
 
-async def _asked(service: Service, request: Request, body: JsonObject, session: str | None) -> Ask:
+async def _asked(
+    service: Service,
+    request: Request,
+    body: JsonObject,
+    session: str | None,
+    given: dict[str, Approval],
+    *,
+    is_first: bool,
+) -> Ask:
+    """The run that messages ask for. Of a request that was sent before, the answers may have been taken already."""
     messages: list[JsonObject] = body["messages"]
     model = own_name(service, body["model"]) if "model" in body else None
     known = await service.store.load(session) if session is not None else []
@@ -144,9 +162,7 @@ async def _asked(service: Service, request: Request, body: JsonObject, session: 
         return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
     approvals = (await asyncio.to_thread(state_from_facts, str(session), known)).reply.approvals if known else ()
     waits = {record.call.id for record in approvals}
-    answers: dict[str, Approval] = {
-        call_id: answer for call_id, answer in answers_in(messages[-1]).items() if call_id in waits
-    }
+    answers = {call_id: answer for call_id, answer in given.items() if call_id in waits} or ({} if is_first else given)
     if not answers:
         raise HttpError(
             422, "invalid_request", "messages: the newest one is the assistant's, and answers nothing that waits"
@@ -315,7 +331,7 @@ def _part(part: JsonObject) -> bytes:
 OPERATIONS = (
     Operation(
         "POST", "/api/v1/ui/chat", chat, takes=REQUEST, gives={200: {"type": "string"}}, media_type="text/event-stream",
-        fails=(409, 500, 502, 504),
+        runs=True, fails=(409, 410, 500, 502, 504),
     ),
     Operation(
         "GET", "/api/v1/ui/chat/{chat}/stream", resume, gives={200: {"type": "string"}, 204: {}},
