@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import os
 import secrets
@@ -44,6 +45,7 @@ HELLO = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
 }  # fmt: skip
+NEWER = "2026-07-28"
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
@@ -72,7 +74,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Site]]]:
         def started(*tools: Any, policy: Policy | None = None) -> list[Site]:
             secret, sites = secrets.token_bytes(32), []
             for number in range(3):
-                gate = Gate(ScriptedModel([]), list(tools or [add]), policy=policy)
+                audit = tmp_path / f"audit-{number}.jsonl"
+                gate = Gate(ScriptedModel([]), list(tools or [add]), policy=policy, audit=audit)
                 peers = Peers(number=number, folder=str(tmp_path), secret=secret)
                 options = ServiceOptions(identities=AccessFile(access), peers=peers, stop_s=1.0)
                 sites.append(stack.enter_context(serving(Service(gate, options=options))))
@@ -153,6 +156,52 @@ def test_a_client_without_sessions_answers_a_question_at_another_process(start) 
 
     results = talk([site.port for site in sites], story, mode="auto", elicitation_callback=accept)
     assert [result.content[0].text for result in results] == [f"poked {n}" for n in range(4)]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_who_answered_a_question_is_in_the_audit_log(start, tmp_path: Path, mode: str) -> None:
+    sites = start(poke, policy=Policy(rules=["ask poke"]))
+
+    async def story(client: Client) -> Any:
+        return await client.call_tool("poke", {"where": "here"})
+
+    ports = [site.port for site in sites]
+    talk(ports, story, mode=mode, elicitation_callback=accept)
+    talk(ports, story, mode=mode, elicitation_callback=accept, token=TOKENS["bob"])
+    lines = [json.loads(line) for file in tmp_path.glob("audit-*.jsonl") for line in file.read_text().splitlines()]
+    assert sorted(line["decision"]["approver"] for line in lines if line["kind"] == "start") == ["ann", "bob"]
+
+
+def test_the_state_of_a_question_is_for_the_principal_that_was_asked(start) -> None:
+    poked: list[str] = []
+
+    @tool
+    def press(where: str) -> str:
+        """Presses."""
+        poked.append(where)
+        return f"pressed {where}"
+
+    site = start(press, policy=Policy(rules=["ask press"]))[0]
+    about = "io.modelcontextprotocol/"
+    meta = {
+        f"{about}protocolVersion": NEWER, f"{about}clientInfo": {"name": "x", "version": "1"},
+        f"{about}clientCapabilities": {"elicitation": {"form": {}}},
+    }  # fmt: skip
+
+    def pressed(token: str, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer {token}", "Accept": PROTOCOL["Accept"], "Mcp-Protocol-Version": NEWER}
+        params = {"name": "press", "arguments": {"where": "here"}, "_meta": meta, **more}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        told = site.post("/mcp", body, **headers, Mcp_Method="tools/call", Mcp_Name="press").body.decode()
+        return json.loads(told[told.index("{") : told.rindex("}") + 1])["result"]
+
+    yes = {"permission": {"action": "accept", "content": {"answer": "yes"}}}
+    state = pressed(TOKENS["ann"])["requestState"]
+    again = pressed(TOKENS["bob"], inputResponses=yes, requestState=state)
+    assert (again["resultType"], poked) == ("input_required", [])
+    assert again["requestState"] != state
+    assert pressed(TOKENS["ann"], inputResponses=yes, requestState=state)["content"][0]["text"] == "pressed here"
+    assert poked == ["here"]
 
 
 def test_the_stream_of_a_session_and_its_end_pass_through_another_process(start) -> None:

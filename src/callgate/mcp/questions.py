@@ -1,7 +1,8 @@
 """A question about a call -> an elicitation in the form of the client's protocol version, and its answer.
 
 Older clients are asked while their request waits. Newer ones get the question as the result, and make the call again with
-the answer and a mark that stands for the question. A mark is good once, for the very call and tool that it was given for.
+the answer and a mark that stands for the question. A mark is good once, for the very call and tool that it was given
+for, and for the client that it was given to.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
@@ -19,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from callgate.calls.dispatcher import DeferredCall
 from callgate.calls.environment import Ask, Question
-from callgate.permission.approval import Approval
+from callgate.permission.approval import Answered, Approval
 
 __all__ = ["Questions", "can_be_asked"]
 
@@ -52,38 +53,43 @@ class Questions:
 
     def __init__(self, spelled: Callable[[str], str] | None = None) -> None:
         self._spelled = spelled or _ascii
-        self._marks: OrderedDict[str, str] = OrderedDict()
-        """Mark -> what it was given for."""
+        self.client_name: Callable[[Context], str] = _unnamed
+        """The name of the client of a request, for the audit log; empty: the user of the program."""
+        self._marks: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """Mark -> the client that it was given to, and the call that it was given for."""
 
     def asker(self, ctx: Context, params: CallToolRequestParams, *, lasts: bool) -> Ask:
         """Ask the client of this request; `lasts`: whether it will be recognised, so that "always" has a meaning."""
 
         async def ask(question: Question) -> Approval:
+            who = self.client_name(ctx)
             answers = ("yes", "always", "no") if lasts else ("yes", "no")
             form = ElicitRequestFormParams(message=self._text(question), requested_schema=_form(answers))
             if not _is_modern(ctx):
                 result = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_id)
-                return _answer(result, answers)
+                return Answered(answer=_answer(result, answers), by=who)
             given = (params.input_responses or {}).get(KEY)
-            if given is not None and self._redeemed(params.request_state, question):
-                return _answer(given, answers)
+            if given is not None and self._redeemed(params.request_state, who, question):
+                return Answered(answer=_answer(given, answers), by=who)
             raise DeferredCall(
                 InputRequiredResult(
-                    input_requests={KEY: ElicitRequest(params=form)}, request_state=self._marked(_identity(question))
+                    input_requests={KEY: ElicitRequest(params=form)}, request_state=self._marked(who, _identity(question))
                 )
             )
 
         return ask
 
-    def _marked(self, identity: str) -> str:
+    def _marked(self, who: str, identity: str) -> str:
         mark = f"{self.mark_prefix}{secrets.token_urlsafe(24)}"
-        self._marks[mark] = identity
+        self._marks[mark] = (who, identity)
         while len(self._marks) > MARKS_MAX:
             self._marks.popitem(last=False)
         return mark
 
-    def _redeemed(self, mark: str | None, question: Question) -> bool:
-        return mark is not None and self._marks.pop(mark, None) == _identity(question)
+    def _redeemed(self, mark: str | None, who: str, question: Question) -> bool:
+        if mark is None or self._marks.get(mark, ("", ""))[0] != who:
+            return False  # The mark of another client stays good for that one.
+        return self._marks.pop(mark, None) == (who, _identity(question))
 
     def _text(self, question: Question) -> str:
         call = question.call
@@ -93,6 +99,10 @@ class Questions:
         if question.preview:
             lines.append(_shortened(question.preview, PREVIEW_CHARS_MAX))
         return "\n\n".join(map(self._spelled, lines))
+
+
+def _unnamed(ctx: Context) -> str:
+    return ""
 
 
 def _form(answers: tuple[str, ...]) -> dict[str, Any]:
@@ -106,7 +116,7 @@ def _form(answers: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
 
-def _answer(result: object, answers: tuple[str, ...]) -> Approval:
+def _answer(result: object, answers: tuple[str, ...]) -> Literal["yes", "no", "always"]:
     """The decision in an answer; everything but a clear yes is a no."""
     if isinstance(result, ElicitResult) and result.action == "accept":
         answer = (result.content or {}).get("answer")

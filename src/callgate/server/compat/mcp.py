@@ -37,6 +37,9 @@ NOBODY = (
     "policy allow it."
 )
 
+CLIENT_NAME = "callgate.client_name"
+"""In a scope: the name of the principal."""
+
 _NUMBER = re.compile(rb"(\d{1,3})-")
 
 
@@ -50,6 +53,7 @@ def routes(service: Service) -> list[Route]:
 
     peers = service.options.peers
     server = ToolServer(service.gate.tools, guard_of(service.gate), nobody=NOBODY, offers=service.offers)
+    server.questions.client_name = _client_name
     endpoint = Endpoint(server)
     service.beside.append(endpoint.running)
     if peers is None:
@@ -86,7 +90,7 @@ class OwnSessions:
         # Its clients are asked about their own calls, so that who may not approve any could approve these.
         check_right(principal, "approve")
         session = _session(scope)
-        whose = None if principal is None else principal.owner
+        whose = None if principal is None else principal.name
         if session is not None and self._owners.get(session, whose) != whose:
             raise _no_session()
 
@@ -95,7 +99,12 @@ class OwnSessions:
                 self._remember(message["headers"], whose)
             await send(message)
 
-        await self._app(scope, receive, sending)
+        await self._app({**scope, CLIENT_NAME: whose or ""}, receive, sending)
+
+
+def _client_name(ctx: Any) -> str:
+    """The name of the principal that made a call, which is the one that is asked about it: sessions are not shared."""
+    return "" if ctx.request is None else str(ctx.request.scope.get(CLIENT_NAME, ""))
 
 
 class SharedSessions:

@@ -162,7 +162,9 @@ async def _asked(
         return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
     approvals = (await asyncio.to_thread(state_from_facts, str(session), known)).reply.approvals if known else ()
     waits = {record.call.id for record in approvals}
-    answers = {call_id: answer for call_id, answer in given.items() if call_id in waits} or ({} if is_first else given)
+    answers: dict[str, Approval] = {call_id: answer for call_id, answer in given.items() if call_id in waits}
+    if not answers and not is_first:
+        answers = given
     if not answers:
         raise HttpError(
             422, "invalid_request", "messages: the newest one is the assistant's, and answers nothing that waits"
