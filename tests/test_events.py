@@ -30,6 +30,7 @@ PLAIN_RESULT = {
 USAGE = Usage(total_tokens=3)
 PLAIN_USAGE = {
     "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "thought_tokens": 0, "tool_tokens": 0, "total_tokens": 3,
+    "audio_tokens": 0, "cached_audio_tokens": 0,
 }  # fmt: skip
 REPLY = Reply(
     text="hi",

@@ -12,6 +12,8 @@ from callgate.prices import PRICES, PRICES_DATE, PriceTable
 from callgate.testing import FakeGemini
 from callgate.types import Usage
 
+FLASH = Price(input=0.3, output=2.5, cached=0.03, audio=1.0, cached_audio=0.1)
+
 
 @pytest.mark.parametrize(
     ("model", "on", "price"),
@@ -20,8 +22,8 @@ from callgate.types import Usage
         ("gemini-3.8-flash", "2027-01-01", Price(input=1.5, output=7.5, cached=0.15)),
         ("models/gemini-4-argon", "2026-11-30", Price(input=2, output=10, cached=0.1)),
         ("gemini-4-argon", "2026-12-01", Price(input=4, output=20, cached=0.2)),
-        ("publishers/google/models/gemini-2.5-flash-001", "2026-11-17", Price(input=0.3, output=2.5, cached=0.03)),
-        ("gemini-2.5-flash-preview-09-2025", "2026-11-17", Price(input=0.3, output=2.5, cached=0.03)),
+        ("publishers/google/models/gemini-2.5-flash-001", "2026-11-17", FLASH),
+        ("gemini-2.5-flash-preview-09-2025", "2026-11-17", FLASH),
         ("gpt-4.1-2025-04-14", "2026-11-17", Price(input=2, output=8, cached=0.5)),
         ("gemini-2.5-flash-image", "2026-11-17", None),
         ("gemini-flash-latest", "2026-11-17", None),
@@ -65,3 +67,26 @@ def test_a_run_has_its_cost_and_its_budget_without_a_table() -> None:
     assert cost is not None
     assert cost > 0
     assert none is None
+
+
+@pytest.mark.parametrize(("model", "text", "sound"), [("gemini-2.5-flash", 0.3, 1.0), ("gemini-2.5-pro", 2.5, 2.5)])
+def test_sound_in_the_input_costs_what_the_model_bills_for_it(model: str, text: float, sound: float) -> None:
+    def billed(modality: str) -> dict[str, object]:
+        details = [{"modality": modality, "tokenCount": 1_000_000}]
+        counts = {"promptTokenCount": 1_000_000, "totalTokenCount": 1_000_000, "promptTokensDetails": details}
+        said = {"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP", "index": 0}
+        return {"candidates": [said], "usageMetadata": counts}
+
+    async def run() -> list[float | None]:
+        async with FakeGemini([billed("TEXT"), billed("AUDIO")]) as fake:
+            gate = Gate(GeminiModel(model, api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url}))
+            return [(await gate.run("a")).cost, (await gate.run("b")).cost]
+
+    assert asyncio.run(run()) == [pytest.approx(text), pytest.approx(sound)]
+
+
+def test_cached_sound_has_its_own_price() -> None:
+    usage = Usage(input_tokens=3_000_000, cached_tokens=2_000_000, audio_tokens=2_000_000, cached_audio_tokens=1_000_000)
+    assert Price(input=1, output=0, cached=0.5, audio=4, cached_audio=2).of(usage) == pytest.approx(0.5 + 2 + 4)
+    assert Price(input=1, output=0, cached=0.5, audio=4).of(usage) == pytest.approx(0.5 + 4 + 4)
+    assert Price(input=1, output=0, cached=0.5).of(usage) == pytest.approx(2)

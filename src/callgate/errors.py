@@ -151,7 +151,7 @@ class InvalidRequestError(ModelError):
 
     `status` is its error status, `field` the field that it names, and `tool` the tool that this field belongs to.
     `is_model_unknown` is True if it has no model of that name. `unknown_fields` are the fields that it does not know: the
-    place of each, and its name.
+    place of each, and its name. `gone_file` is the file that the request refers to and the server does not have any more.
     """
 
     def __init__(
@@ -163,8 +163,10 @@ class InvalidRequestError(ModelError):
         tool: str | None = None,
         is_model_unknown: bool = False,
         unknown_fields: Sequence[tuple[str, str]] = (),
+        gone_file: str = "",
     ) -> None:
         super().__init__(message)
+        self.gone_file = gone_file
         self.is_model_unknown = is_model_unknown
         self.unknown_fields = tuple(unknown_fields)
         self.status = status

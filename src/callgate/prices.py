@@ -1,7 +1,8 @@
 """Prices of the usual models, in US dollars for a million tokens, so that costs and budgets work without a table of yours.
 
 The table has a date; prices change. `Gate(prices={...})` adds and replaces rows, `Gate(prices=PriceTable(...))` replaces all
-of it. Models that bill images or sounds by another rate than text are not in it: no cost is better than a wrong one.
+of it. Sound in the input has a price of its own where the model bills it by another rate. Models that bill what they make by
+several rates, such as images, are not in it: no cost is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -130,13 +131,21 @@ _ROWS: tuple[tuple[str, str, float, float, float | None, _Long | None], ...] = (
     ("o4-mini", "", 1.1, 4.4, 0.275, None),
 )  # fmt: skip
 
+# Model, sound in the input, cached sound; others bill sound like text.
+_SOUND: Mapping[str, tuple[float, float]] = {
+    "gemini-2.0-flash": (0.7, 0.175), "gemini-2.5-flash": (1.0, 0.1), "gemini-2.5-flash-lite": (0.3, 0.03),
+    "gemini-3-flash": (1.0, 0.1), "gemini-3.1-flash-lite": (0.5, 0.05),
+}  # fmt: skip
+
 
 def _read(rows: Iterable[tuple[str, str, float, float, float | None, _Long | None]]) -> dict[str, Price | Row | None]:
     found: dict[str, Price | Row | None] = {}
     for name, since, given, made, cached, long in rows:
         above = None if long is None else (long[0], Price(input=long[1], output=long[2], cached=long[3]))
+        audio, cached_audio = _SOUND.get(name, (None, None))
         earlier = cast("Row", found.get(name) or ())
-        found[name] = (*earlier, (since, Price(input=given, output=made, cached=cached, above=above)))
+        price = Price(input=given, output=made, cached=cached, above=above, audio=audio, cached_audio=cached_audio)
+        found[name] = (*earlier, (since, price))
     return found
 
 

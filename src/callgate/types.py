@@ -370,6 +370,10 @@ class Usage:
     thought_tokens: int = 0
     tool_tokens: int = 0
     total_tokens: int = 0
+    audio_tokens: int = 0
+    """Those of the input that are sound."""
+    cached_audio_tokens: int = 0
+    """Those of the cached input that are sound."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -379,6 +383,8 @@ class Usage:
             thought_tokens=self.thought_tokens + other.thought_tokens,
             tool_tokens=self.tool_tokens + other.tool_tokens,
             total_tokens=self.total_tokens + other.total_tokens,
+            audio_tokens=self.audio_tokens + other.audio_tokens,
+            cached_audio_tokens=self.cached_audio_tokens + other.cached_audio_tokens,
         )
 
 
@@ -478,11 +484,15 @@ class Price:
     """Of input that the server had in its cache; None: as much as other input."""
     above: tuple[int, Price] | None = None
     """A number of input tokens, and the price of a request with more of them."""
+    audio: float | None = None
+    """Of input that is sound; None: as much as other input."""
+    cached_audio: float | None = None
+    """Of sound that the server had in its cache; None: as much as other sound."""
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached"):
+        for name in ("input", "output", "cached", "audio", "cached_audio"):
             value = getattr(self, name)
-            if name == "cached" and value is None:
+            if name not in ("input", "output") and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
                 raise UsageError(f"Price({name}={value!r}): expected a number of at least 0")
@@ -499,7 +509,17 @@ class Price:
             return self.above[1].of(usage)
         fresh = usage.input_tokens - usage.cached_tokens + usage.tool_tokens
         cached = usage.cached_tokens * (self.input if self.cached is None else self.cached)
-        return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
+        made = (usage.output_tokens + usage.thought_tokens) * self.output
+        return (fresh * self.input + cached + made + self._surcharge(usage)) / 1_000_000
+
+    def _surcharge(self, usage: Usage) -> float:
+        """Return how much more the sound in the input costs than other input."""
+        if self.audio is None or not usage.audio_tokens:
+            return 0.0
+        kept = min(usage.cached_audio_tokens, usage.audio_tokens, usage.cached_tokens)
+        as_usual = self.input if self.cached is None else self.cached
+        as_sound = self.audio if self.cached_audio is None else self.cached_audio
+        return (usage.audio_tokens - kept) * (self.audio - self.input) + kept * (as_sound - as_usual)
 
 
 class ModelSettings(TypedDict, total=False):

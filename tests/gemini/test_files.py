@@ -14,6 +14,7 @@ from google import genai
 from google.genai import types as genai_types
 
 import callgate.gemini.files
+import callgate.media_files
 import callgate.run.media
 from callgate import Gate, GeminiModel, Media, ScriptedModel, UsageError
 from callgate.events import Event, Notice
@@ -269,3 +270,56 @@ def test_a_file_of_a_gigabyte_needs_less_than_64_mib_and_survives_an_interruptio
         [kept] = fake.resources.files.values()
         assert (kept.size, kept.received) == (1024**3, 1024**3)
         assert peak < 64 * 1024 * 1024
+
+
+def test_a_conversation_goes_on_without_a_file_that_the_server_does_not_have_any_more(
+    monkeypatch: pytest.MonkeyPatch, unjudged: None
+) -> None:
+    monkeypatch.setattr(callgate.media_files, "INLINE_BYTES_MAX", PIECE)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            for number in (1, 2):
+                await gate.run(["look", Media(data=VIDEO + b"%d" % number, mime_type="video/mp4")], session="s")
+            fake.resources.files.clear()
+            events = [event async for event in gate.stream("and now?", session="s")]
+            codes = [event.code for event in events if isinstance(event, Notice)]
+            assert codes == ["file_gone", "file_gone"]
+            last: Any = fake.requests[-1].json
+            left_out = {"text": "(A file of type video/mp4 was here. It is not available any more.)"}
+            said = [content["parts"] for content in last["contents"] if content["role"] == "user"]
+            assert said == [[{"text": "look"}, left_out], [{"text": "look"}, left_out], [{"text": "and now?"}]]
+            requests = len(fake.requests)
+            assert (await gate.run("still?", session="s")).text == "ok"
+            assert len(fake.requests) == requests + 1
+
+    asyncio.run(body())
+
+
+def test_media_of_the_whole_conversation_counts_for_what_is_sent_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgate.media_files, "INLINE_BYTES_MAX", len(VIDEO) + 100)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            first = await gate.run(["a", Media(data=VIDEO, mime_type="video/mp4")], session="s")
+            assert fake.resources.files == {}
+            await gate.run(["b", Media(data=VIDEO, mime_type="video/mp4")], session="s")
+            assert len(fake.resources.files) == 1
+            await gate.run(["c", Media(data=VIDEO, mime_type="video/mp4")], history=first.contents)
+            other: Any = fake.requests[-1].json
+            assert "fileData" in other["contents"][-1]["parts"][1]
+            assert fake.refusals == []
+
+    asyncio.run(body())
+
+
+def test_a_batch_uploads_what_is_too_large_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgate.media_files, "INLINE_BYTES_MAX", PIECE)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            [reply] = await gate.run_many([["a", Media(data=VIDEO, mime_type="video/mp4")]], batch=True)
+            assert reply.text == "ok"
+            assert len(fake.resources.files) == 1
+
+    asyncio.run(body())

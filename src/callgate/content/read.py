@@ -326,7 +326,20 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
             count = count if type(count) is int else _count(count)
             if 0 < count <= _COUNT_MAX:
                 counted[ours] = count
-    return Usage(**counted) if counted else None
+    if not counted:
+        return None
+    if "promptTokensDetails" in counts:
+        # Sound is billed by other rates.
+        counted["audio_tokens"] = min(_sound_in(counts["promptTokensDetails"]), counted.get("input_tokens", 0))
+        counted["cached_audio_tokens"] = min(_sound_in(counts.get("cacheTokensDetails")), counted["audio_tokens"])
+    return Usage(**counted)
+
+
+def _sound_in(details: Any) -> int:
+    """Return the tokens of sound in counts by modality."""
+    sounds = [entry for entry in strict_json.objects_in(details) if entry.get("modality") == "AUDIO"]
+    counts = [count if type(count := entry.get("tokenCount")) is int else _count(count) for entry in sounds]
+    return sum(count for count in counts if 0 < count <= _COUNT_MAX)
 
 
 COUNTS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from callgate import strict_json
 from callgate.content.read import CandidateChoice
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError
 from callgate.events import Notice
@@ -36,6 +37,7 @@ _COUNTS = (
     "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount",
     "totalTokenCount",
 )  # fmt: skip
+_DETAILS = ("promptTokensDetails", "cacheTokensDetails", "candidatesTokensDetails", "toolUsePromptTokensDetails")
 
 
 class GeminiExchange:
@@ -98,8 +100,14 @@ class GeminiExchange:
                 return self._continuation.take(item)
 
     def _adapted(self, error: ModelError) -> Notice | None:
-        """Prepare a request without the fields that the server does not know; None if there is nothing to leave out."""
-        if not isinstance(error, InvalidRequestError) or self._is_shown or self._hops >= ADAPTED_MAX:
+        """Prepare a request without what the server does not know or have; None if there is nothing to leave out."""
+        if not isinstance(error, InvalidRequestError) or self._is_shown:
+            return None
+        if error.gone_file and self._bodies.leave_out_file(error.gone_file, self._body):
+            self._items, self._hops = None, self._hops - 1  # Each file is left out once, so this comes to an end.
+            told = f"The server does not have {error.gone_file} any more; the conversation goes on without it."
+            return Notice("file_gone", told, "warning")
+        if self._hops >= ADAPTED_MAX:
             return None
         left_out = self._bodies.learn_unknown(error.unknown_fields, self._body)
         if not left_out or self._next_body() == self._body:
@@ -150,6 +158,8 @@ class Continuation:
         self.token: str | None = None
         self._before: dict[str, int] = {}
         """The usage of earlier requests."""
+        self._details: dict[str, list[Any]] = {}
+        """The counts by modality of earlier requests."""
         self._choice = CandidateChoice()
         self._now: JsonObject = {}
         """The usage of this request so far, as the server reports it."""
@@ -160,6 +170,8 @@ class Continuation:
         if self._now:
             now = _counts(self._now)
             self._before = {name: self._before.get(name, 0) + now.get(name, 0) for name in _COUNTS}
+            for name in _DETAILS:
+                self._details[name] = [*self._details.get(name, []), *strict_json.objects_in(self._now.get(name))]
             self._now = {}
 
     def take(self, chunk: JsonObject) -> JsonObject:
@@ -184,7 +196,9 @@ class Continuation:
             return chunk
         now = _counts(self._now)
         total = {name: self._before[name] + now.get(name, 0) for name in _COUNTS if self._before[name] or name in now}
-        return {**chunk, "usageMetadata": {**usage, **total}}
+        found = {name: [*earlier, *strict_json.objects_in(self._now.get(name))] for name, earlier in self._details.items()}
+        details = {name: entries for name, entries in found.items() if entries}
+        return {**chunk, "usageMetadata": {**usage, **total, **details}}
 
 
 def _counts(usage: JsonObject) -> dict[str, int]:

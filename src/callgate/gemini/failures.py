@@ -37,6 +37,10 @@ _NEVER_AGAIN = frozenset({501, 505})
 _TOO_LARGE = re.compile(r"too large|payload size|exceeds the (maximum|limit)|token count", re.IGNORECASE)
 _NOT_SERVED_HERE = re.compile(r"location is not supported|region is not supported", re.IGNORECASE)
 _BAD_KEY = re.compile(r"API key (?:not valid|expired)", re.IGNORECASE)
+_NO_FILE = re.compile(
+    r"\bfiles?[ /](?:files/)?([\w-]{1,100}) (?:or it may not exist|is not found|was not found|not found|does not exist)",
+    re.IGNORECASE,
+)
 _NO_MODEL = re.compile(r"models?/\S+ (?:is|was) not found|model .{0,200}not found", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:function calling|tool use|tools?) (?:is|are) not (?:enabled|supported)"
@@ -69,6 +73,9 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     reasons = {item.get("reason") for item in details}
     if "LOCATION_NOT_SUPPORTED" in reasons or _NOT_SERVED_HERE.search(message):
         return refusal(AuthError(f"the API is not served in this region ({named}): {message}"))
+    if code in (403, 404) and (lost := _NO_FILE.search(message)):
+        told = f"the server does not have the file {lost[1]!r} any more, to which the request refers ({named}): {message}"
+        return refusal(InvalidRequestError(told, status=str(named), gone_file=f"files/{lost[1]}"))
     if code in (401, 403) or "API_KEY_INVALID" in reasons or (code == 400 and _BAD_KEY.search(message)):
         denied = AuthError(f"the server refused the key or its rights ({named}): {message}")
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)

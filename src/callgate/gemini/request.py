@@ -66,6 +66,8 @@ class BodyBuilder:
         self.origin = f"{surface}:{model.removeprefix('models/')}"
         """The origin of the signatures that these bodies may carry: they are valid for one model on one surface."""
         self._kept: dict[tuple[Any, ...], tuple[Any, tuple[bytes, ...]]] = {}
+        self._gone: set[str] = set()
+        """Files that the server does not have any more."""
 
     def cacheable(self, request: ModelRequest) -> tuple[list[bytes], JsonObject]:
         """Return the contents of a request, and the fields beside them, for a cached content.
@@ -79,7 +81,21 @@ class BodyBuilder:
     def _contents(self, request: ModelRequest) -> list[bytes]:
         contents = request.conversation.encoded_for(self.origin, vouch=self._vouch)
         unknown = _UNKNOWN.get(self._endpoint)
-        return [*contents] if unknown is None else unknown.without(contents)
+        contents = [*contents] if unknown is None else unknown.without(contents)
+        if self._gone:
+            from callgate.gemini.gone_files import without_files  # Few conversations need it.
+
+            contents = without_files(contents, self._gone)
+        return contents
+
+    def leave_out_file(self, file: str, body: bytes) -> bool:
+        """Leave a file out that the server does not have any more; False if the refused body does not refer to it."""
+        from callgate.gemini.gone_files import refers_to
+
+        if not refers_to(body, file) or len(self._gone) >= GONE_MAX:
+            return False
+        self._gone.add(file)
+        return True
 
     def learn_unknown(self, names: Sequence[tuple[str, str]], body: bytes) -> tuple[str, ...]:
         """Leave the fields out that an error calls unknown, here and wherever else requests go to this endpoint.
@@ -210,6 +226,8 @@ def _encoded_tools(tools: list[JsonObject]) -> bytes:
     return known[1]
 
 
+GONE_MAX = 10_000
+"""Files that are remembered as gone."""
 ENDPOINTS_MAX = 1_000
 _UNKNOWN: dict[Hashable, UnknownFields] = {}
 """The fields of contents that an endpoint does not know, as far as this process has learned it."""

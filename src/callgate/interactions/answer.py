@@ -42,6 +42,7 @@ _COUNTS = {
     "input_tokens": "total_input_tokens", "cached_tokens": "total_cached_tokens", "output_tokens": "total_output_tokens",
     "thought_tokens": "total_thought_tokens", "tool_tokens": "total_tool_use_tokens", "total_tokens": "total_tokens",
 }  # fmt: skip
+_SOUND = {"audio_tokens": "input_tokens_by_modality", "cached_audio_tokens": "cached_tokens_by_modality"}
 _COUNT_MAX = 2**53
 _NOBODY = Sent(model="", tools=[], size_bytes=0)
 
@@ -406,7 +407,8 @@ class AnswerReader:
     def _count(self, usage: Any) -> None:
         counts = {ours: _number(_object(usage).get(theirs)) for ours, theirs in _COUNTS.items()}
         if any(counts.values()):
-            self._usage = Usage(**counts)
+            sound = {ours: _sound_in(_object(usage).get(theirs)) for ours, theirs in _SOUND.items()}
+            self._usage = Usage(**counts, **sound)
 
     def _total(self) -> Usage | None:
         total = self._used + self._usage
@@ -538,3 +540,9 @@ def _is_chainable(step: JsonObject) -> bool:
     if kind == "thought":
         return bool(step.get("signature"))
     return kind in ("model_output", "function_call")
+
+
+def _sound_in(counted: Any) -> int:
+    """Return the tokens of sound in counts by modality."""
+    sounds = [entry for entry in objects_in(counted) if str(entry.get("modality")).lower() == "audio"]
+    return sum(_number(entry.get("tokens")) for entry in sounds)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Collection
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.batches import BatchQueue
+from callgate.gemini.files import FileUploads
 from callgate.gemini.request import SETTINGS, BodyBuilder
 from callgate.models.gemini import GeminiModel
 from callgate.request import Accepted, ModelRequest
@@ -29,19 +30,23 @@ def batched(model: GeminiModel) -> BatchModel:
         raise UsageError("batch=True needs the Developer API: Vertex takes batches from Cloud Storage only")
     return BatchModel(
         model.bodies, model.client.batches(model.name), name=model.name, provider=model.provider,
-        supports_tools=model.supports_tools,
+        supports_tools=model.supports_tools, files=model.files,
     )  # fmt: skip
 
 
 class BatchModel:
     """A model that is asked in batches. `expect` says how many runs there are, so that none is waited for in vain."""
 
-    def __init__(self, bodies: BodyBuilder, queue: BatchQueue, *, name: str, provider: str, supports_tools: bool) -> None:
+    def __init__(
+        self, bodies: BodyBuilder, queue: BatchQueue, *, name: str, provider: str, supports_tools: bool, files: FileUploads
+    ) -> None:
         self._bodies = bodies
         self._queue = queue
         self.name = name
         self.provider = provider
         self.supports_tools = supports_tools
+        self.files = files
+        """The files that were uploaded for it: the same as without batches."""
 
     @property
     def origin(self) -> str:

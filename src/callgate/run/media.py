@@ -13,14 +13,14 @@ from typing import Any, Protocol, cast
 
 from callgate.content.build import media_part
 from callgate.content.prompt import Prompt
-from callgate.content.read import media_of
+from callgate.content.read import is_response, media_of, parts_of, response_media
 from callgate.errors import UsageError
 from callgate.events import Event, Notice
 from callgate.machine.facts import UploadedFile
 from callgate.models import Model
 from callgate.types import Media, Part
 
-__all__ = ["ModelFiles", "delete_files", "files_of", "sendable_prompt", "use_files"]
+__all__ = ["ModelFiles", "delete_files", "files_of", "inline_bytes", "sendable_prompt", "use_files"]
 
 
 class ModelFiles(Protocol):
@@ -49,9 +49,14 @@ def files_of(model: Model) -> ModelFiles | None:
 
 
 async def sendable_prompt(
-    prompt: Prompt | None, model: Model, emit: Callable[[Event], Awaitable[None]] | None
+    prompt: Prompt | None,
+    model: Model,
+    emit: Callable[[Event], Awaitable[None]] | None,
+    sent_before: Callable[[], Awaitable[int]],
 ) -> tuple[Prompt | None, tuple[UploadedFile, ...]]:
     """Return a prompt without paths and without media that is too large, and the files that it refers to.
+
+    `sent_before` gives the bytes of media that the request has already, in the contents before the prompt.
 
     Raises:
         UsageError: a file cannot be read, or is too large for this model.
@@ -62,7 +67,8 @@ async def sendable_prompt(
         return prompt, ()
     from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media  # Most prompts are text.
 
-    files, used, uploaded = files_of(model), 0, dict[str, UploadedFile]()
+    files, uploaded = files_of(model), dict[str, UploadedFile]()
+    used = 0 if files is None else await sent_before()
     sent: list[Any] = []
     for item in cast("list[Any]", items):
         media = _media_in(item)
@@ -79,8 +85,8 @@ async def sendable_prompt(
             continue
         if files is None:
             raise UsageError(
-                f"{name_of(media)!r} has {size:,} bytes; {model.name!r} takes at most {INLINE_BYTES_MAX:,} bytes of media "
-                "in a prompt, and has no uploads"
+                f"{name_of(media)!r} has {size:,} bytes; {_asked_first(model)!r} takes at most {INLINE_BYTES_MAX:,} bytes "
+                "of media in a prompt, and has no uploads"
             )
         file = await files.upload(media, None if emit is None else _reporter(name_of(media), emit))
         uploaded[file.name] = file
@@ -96,6 +102,16 @@ def use_files(model: Model, files: Iterable[UploadedFile], session: str) -> None
             uploads.use(file, session)
 
 
+def inline_bytes(contents: Iterable[Mapping[str, Any]]) -> int:
+    """The bytes of media in contents, also in results of tools."""
+    found = 0
+    for content in contents:
+        for part in parts_of(content):
+            inner = response_media(part) if is_response(part) else [part]
+            found += sum(len((media_of(one) or {}).get("data", "")) for one in inner)
+    return found * 3 // 4
+
+
 async def delete_files(model: Model, files: Iterable[UploadedFile], session: str) -> int:
     """Delete the files of a session at the provider; return how many are gone.
 
@@ -107,6 +123,12 @@ async def delete_files(model: Model, files: Iterable[UploadedFile], session: str
 
 
 # Internals ---------------------------------------------------------------------------------------------------------------
+
+
+def _asked_first(model: Model) -> str:
+    """The name of the model whose uploads count: of several, the first."""
+    models: Any = getattr(model, "models", None)
+    return cast("Model", models[0]).name if models else model.name
 
 
 def _needs_work(item: Any) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.context import Emit, RunContext
-from callgate.run.media import sendable_prompt, use_files
+from callgate.run.media import inline_bytes, sendable_prompt, use_files
 from callgate.run.run import Run
 from callgate.run.run_options import RunToolsOwner
 from callgate.run.run_request import RunRequest, new_request
@@ -78,11 +78,20 @@ class Resources:
         _check_prices(config)
         config.executor.check_deps(request.deps)
         # Before the session is acquired: an upload may take long.
-        prompt, uploads = await sendable_prompt(request.prompt, config.model, emit)
+        sent_before = partial(self._inline_bytes, request)
+        prompt, uploads = await sendable_prompt(request.prompt, config.model, emit, sent_before)
         if prompt is not request.prompt:
             request = replace(request, prompt=prompt, uploads=uploads)
         async with self._own_tools(config):
             return await self._carry_out_with_tools(config, request, emit, task)
+
+    async def _inline_bytes(self, request: RunRequest) -> int:
+        """Return the bytes of media in the contents that a run starts from."""
+        if isinstance(request.history, Sequence):
+            return inline_bytes(request.history)
+        if request.session is None:
+            return 0
+        return inline_bytes(await self.sessions.contents(request.session, self.store))
 
     @contextlib.asynccontextmanager
     async def _own_tools(self, config: GateConfig) -> AsyncGenerator[None]:

@@ -25,7 +25,7 @@ from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
 from callgate.store.protocol import check_id
 from callgate.sync import PROCESS_LOCK, CrossLoopLock, call_in_loop
-from callgate.types import CallRecord
+from callgate.types import CallRecord, Content
 from callgate.user_code import is_cancelled, text_of
 
 __all__ = ["STORE_GUARD", "ActiveRun", "Session", "Sessions", "running"]
@@ -187,6 +187,20 @@ class Sessions:
         with PROCESS_LOCK:
             self._forget_parent()
             return self._known.get(session_id)
+
+    async def contents(self, session_id: str, store: Store) -> Sequence[Content]:
+        """Return the contents of a session as they are now, without acquiring it.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        known = self.get(session_id)
+        if known is not None and not known.broken:
+            return known.machine.conversation.contents
+        machine = RunMachine()
+        for fact in await store.load(session_id):
+            machine.apply(fact)
+        return machine.conversation.contents
 
     async def acquire(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
         """Lock and lease a session, against runs here and in other processes, and replay new facts of its journal.
