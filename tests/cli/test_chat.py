@@ -810,7 +810,7 @@ def test_a_chat_that_was_killed_while_a_tool_ran_says_that_the_outcome_is_unknow
     show.end()
     done = callgate("chat", *words, "-c")
     assert done.returncode == 0
-    assert "! The process stopped while 'slow' ran: whether that had its effect is not known" in done.stderr
+    assert "! The end of 'slow' was not recorded (its process stopped, or could not write to the store)" in done.stderr
     assert "slow" in done.stdout  # The model got an answer to its call, and went on.
 
 

@@ -619,8 +619,9 @@ def test_after_a_crash_repeatable_calls_run_again_and_others_are_unknown():
     allowed(loop, "put0", "send1", "look2")
     for call_id in ("put0", "send1"):
         loop.apply(facts.CallStarted(id=call_id))
-    settled = loop.apply(facts.Recovered())
+    settled = loop.apply(facts.Recovered(unknown="Its end was not recorded."))
     assert [(r.call.id, r.state) for r in settled] == [("send1", "unknown")]
+    assert [r.result.error for r in settled if r.result] == ["Its end was not recorded."]
     assert [c.id for c in loop.todo().run] == ["put0", "look2"]
 
 

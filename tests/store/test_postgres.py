@@ -434,9 +434,82 @@ def test_a_connection_that_is_lost_at_the_commit_is_not_used_to_write_twice(post
                 connection.execute("SELECT 1")
 
             connection.commit = lost
-            with pytest.raises(StoreError):
+            await store.append(lease, fact("x"), position=0)
+            await store.append(lease, fact("y"), position=1)
+            assert await store.load("a") == [*fact("x"), *fact("y")]
+            assert store.statistics.retries == 1
+
+    run(story())
+
+
+def test_what_a_run_writes_while_the_database_is_away_is_written_when_it_is_back_and_what_begins_is_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            leases = [await store.acquire(session, owner="me") for session in ("a", "b")]
+            connect, refused = store.dialect.connect, asyncio.Event()
+            loop, is_away = asyncio.get_running_loop(), True
+
+            def away() -> Any:
+                if is_away:
+                    loop.call_soon_threadsafe(refused.set)
+                    return psycopg.connect("postgresql://127.0.0.1:1/none")
+                return connect()
+
+            monkeypatch.setattr(store.dialect, "connect", away)
+            with psycopg.connect(postgres_url, autocommit=True) as looking:
+                for pid in await backends(postgres_url, store):
+                    looking.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+            writes = [asyncio.create_task(store.append(lease, fact("x"), position=0)) for lease in leases]
+            renewal = asyncio.create_task(store.renew(leases[0]))
+            await refused.wait()
+            with pytest.raises(StoreError, match="cannot be reached"):
+                await store.acquire("c", owner="me")
+            is_away = False
+            await asyncio.gather(*writes, renewal)
+            assert [await store.load(session) for session in ("a", "b")] == [fact("x"), fact("x")]
+
+    run(story())
+
+
+def test_a_run_whose_database_stays_away_ends_with_an_error(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "AWAY_S", 0.2)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            lease = await store.acquire("a", owner="me")
+            nowhere = "postgresql://127.0.0.1:1/none"
+            monkeypatch.setattr(store.dialect, "connect", lambda: psycopg.connect(nowhere))
+            with psycopg.connect(postgres_url, autocommit=True) as looking:
+                for pid in await backends(postgres_url, store):
+                    looking.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+            with pytest.raises(StoreError, match="cannot be reached"):
                 await store.append(lease, fact("x"), position=0)
-            assert await store.load("a") == fact("x")
+
+    run(story())
+
+
+def test_after_a_time_in_which_the_database_could_only_be_read_it_is_written_to_again(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+
+    async def story() -> None:
+        async with opened(postgres_url) as store, opened(postgres_url) as other:
+            await begun(store, "a")
+            await begun(other, "b")
+            with psycopg.connect(postgres_url, autocommit=True) as looking:
+                looking.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+                for pid in [*await backends(postgres_url, store)]:
+                    looking.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+                with pytest.raises(StoreError, match="can only be read"):
+                    await store.acquire("a", owner="me")
+                looks, refused = store.sessions(), store.acquire("c", owner="me")
+                infos, error = await asyncio.gather(looks, refused, return_exceptions=True)
+                assert {info.id for info in infos} == {"a", "b"}
+                assert isinstance(error, StoreError)
+                looking.execute("SET default_transaction_read_only = off")
+                looking.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+            await begun(store, "d")
 
     run(story())
 

@@ -270,13 +270,13 @@ class CallBatch:
             if not call.is_over:
                 self.settle(call, "unknown", error=UNKNOWN)
 
-    def recover(self, is_repeatable: Callable[[FunctionCall], bool]) -> None:
-        """Take over from a process that died: started calls run again only if that is safe."""
+    def recover(self, is_repeatable: Callable[[FunctionCall], bool], unknown: str) -> None:
+        """Take over from a run without an end: started calls run again only if that is safe, and else have this error."""
         for call in self.calls:
             if call.state == "started" and is_repeatable(call.call) and self.cancelled is None:
                 call.state = "allowed"
             elif call.state == "started":
-                self.settle(call, "unknown", error=UNKNOWN)
+                self.settle(call, "unknown", error=unknown)
 
     def adopt(self) -> None:
         """Take over from another session: nothing decided or started there is valid here."""

@@ -288,7 +288,10 @@ class Cancelled(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered(Timestamped):
-    """A new process has taken over; the old one has stopped."""
+    """Another run has taken over; the one before has no end: its process stopped, or nothing could be written."""
+
+    unknown: str | None = None
+    """The error of each call whose end was not written; None in old journals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from callgate.content.response import to_function_response
 from callgate.content.tool_names import READ_RESULT, resolve_name
 from callgate.history.conversation import CANCELLED, Conversation
 from callgate.machine import facts
-from callgate.machine.calls import CallBatch, TrackedCall, rule_of
+from callgate.machine.calls import UNKNOWN, CallBatch, TrackedCall, rule_of
 from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, output_feedback
 from callgate.machine.limits import count_repeats, refusal, refusals, spent_budget
 from callgate.machine.run_state import PendingAnswer, RunState
@@ -187,7 +187,8 @@ class RunMachine:
             self.always[fact.rule.id] = fact.rule
 
     def _recovered(self, fact: facts.Recovered) -> None:
-        self.calls.recover(lambda call: call.name in self.tools and self.tools[call.name].repeatable)
+        unknown = UNKNOWN if fact.unknown is None else fact.unknown
+        self.calls.recover(lambda call: call.name in self.tools and self.tools[call.name].repeatable, unknown)
 
     def _rewound(self, fact: facts.Rewound) -> None:
         self.calls, self.run, self.phase = CallBatch(), RunState(), "idle"

@@ -29,6 +29,10 @@ NOTES_MAX = 20
 """Maximum number of repairs of a history that are reported one by one."""
 LONG_HISTORY = 200
 """Contents of a history that are repaired in a thread."""
+_CAUSE = "its process stopped, or could not write to the store"
+NOT_RECORDED = (
+    f"The end of this call was not recorded ({_CAUSE}); whether it had its effect is not known. Check before repeating it."
+)
 NOTHING_TO_DO = "there is nothing to continue: the conversation waits for the user, so pass a prompt"
 
 
@@ -85,7 +89,7 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
     answers = _answers(run, request.answers)
     if machine.phase in ("asking", "calling", "checking"):
         # The previous owner is gone: this run holds the session's lock.
-        first.append(facts.Recovered())
+        first.append(facts.Recovered(unknown=NOT_RECORDED))
         started = {record.call.id for record in machine.open_calls if record.state == "started"}
     if (machine.tools, machine.names) != (known.tools, known.names):
         first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
@@ -153,19 +157,20 @@ def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.App
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:
-    """Report the calls that were running when the previous process died."""
+    """Report the calls of the run before whose end was not written."""
     state_of = {record.call.id: (record.call.name, record.state) for record in records if record.call.id in started}
     unknown = [name for name, state in state_of.values() if state == "unknown"]
     again = [name for name, state in state_of.values() if state in ("proposed", "allowed")]
     if unknown:
         yield Notice(
             "outcome_unknown",
-            f"The process stopped while {_listed(unknown)} ran: whether that had its effect is not known, and it is not "
-            "run again.",
+            f"The end of {_listed(unknown)} was not recorded ({_CAUSE}): whether that had its effect is not known, and it "
+            "is not run again.",
             "warning",
         )
     if again:
-        yield Notice("run_again", f"The process stopped while {_listed(again)} ran; that is safe to repeat, and runs again.")
+        message = f"The end of {_listed(again)} was not recorded ({_CAUSE}); that is safe to repeat, and runs again."
+        yield Notice("run_again", message)
 
 
 def _listed(names: Sequence[str]) -> str:

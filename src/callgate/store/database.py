@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
-from callgate.store.dialect import Dialect, LockedError, LockTimeoutError, Transaction
+from callgate.store.dialect import AwayError, Dialect, LockedError, LockTimeoutError, Transaction
 from callgate.store.lane import STUCK_MAX, Lane, Operation, failure
 from callgate.store.statistics import StoreStatistics
 
@@ -35,6 +35,8 @@ CANCEL_S = 2.0
 """How long a caller that was cancelled waits to learn what became of its operation."""
 LOCKED_S = 5.0
 """How long an operation is tried again while another transaction has locked its row."""
+AWAY_S = 10.0
+"""How long an operation that may be repeated is tried again while the database is away: less than what a lease has left."""
 LOCKED_PAUSES_S = (0.005, 0.1)
 """Between two tries, at first and later."""
 PROBE_PART = 1 / 3
@@ -91,11 +93,27 @@ class Database:
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.
         """
+        if self._dialect.connections == 1:
+            silence_s = math.inf  # Nothing else could be asked.
+        wanted = Operation(work, prepare, durable, on_late, reads=reads)
+        return cast("T", await self._counted(wanted, patience_s, silence_s))
+
+    async def persist(
+        self, work: Callable[[Transaction], T], *, prepare: Callable[[], object] | None = None, durable: bool = False
+    ) -> T:
+        """Do the same with work that finds out by itself whether it was committed before.
+
+        While the database is away it is tried again: a lost connection does not say what became of a commit.
+
+        Raises:
+            StoreError: the database cannot be used; it is not known whether anything was changed.
+        """
+        return cast("T", await self._counted(Operation(work, prepare, durable, is_repeatable=True)))
+
+    async def _counted(self, wanted: Operation, patience_s: float = math.inf, silence_s: float = math.inf) -> Any:
         started_s, failed = time.monotonic(), True
         try:
-            if self._dialect.connections == 1:
-                silence_s = math.inf  # Nothing else could be asked.
-            value = await self._until_unlocked(work, prepare, durable, reads, patience_s, silence_s, on_late)
+            value = await self._until_passed(wanted, patience_s, silence_s)
             failed = False
         except CallgateError as error:
             failed = isinstance(error, StoreError)
@@ -104,23 +122,15 @@ class Database:
             self._statistics.took(time.monotonic() - started_s, failed=failed)
         return value
 
-    async def _until_unlocked(
-        self,
-        work: Callable[[Transaction], T],
-        prepare: Callable[[], object] | None,
-        durable: bool,
-        reads: bool,
-        patience_s: float,
-        silence_s: float,
-        on_late: Callable[[T], object] | None,
-    ) -> T:
-        limit_s = min(LOCKED_S, patience_s, silence_s)
+    async def _until_passed(self, wanted: Operation, patience_s: float, silence_s: float) -> Any:
+        """Try an operation until it is carried out, or what is in its way has lasted too long."""
+        limit_s, away_until_s = min(LOCKED_S, patience_s, silence_s), time.monotonic() + min(AWAY_S, patience_s, silence_s)
         until_s, (pause_s, pause_max_s), is_alone = time.monotonic() + limit_s, LOCKED_PAUSES_S, False
         while True:
             tried_s = time.monotonic()
-            operation = Operation(work, prepare, durable, on_late, reads=reads, is_alone=is_alone)
+            operation = wanted.fresh(is_alone=is_alone)
             try:
-                return cast("T", await self._done(operation, reads=reads, patience_s=patience_s, silence_s=silence_s))
+                return await self._done(operation, reads=wanted.reads, patience_s=patience_s, silence_s=silence_s)
             except LockedError as error:
                 self._statistics.count("retries")
                 is_alone, now_s = isinstance(error, LockTimeoutError), time.monotonic()
@@ -130,6 +140,10 @@ class Database:
                         f"{error} in {self._dialect.place} has been locked by another transaction for "
                         f"{now_s - until_s + limit_s:.1f} s: see which process has it, and try again"
                     ) from None
+            except AwayError:
+                if not wanted.is_repeatable or time.monotonic() >= away_until_s:
+                    raise
+                self._statistics.count("retries")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_max_s)
 

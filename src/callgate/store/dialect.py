@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from callgate.errors import CallgateError, StoreError
 from callgate.store.answer_signal import AnswerSignal
 
-__all__ = ["DamagedStoreError", "Dialect", "LockTimeoutError", "LockedError", "Transaction"]
+__all__ = ["AwayError", "DamagedStoreError", "Dialect", "LockTimeoutError", "LockedError", "Passing", "Transaction"]
+
+Passing: TypeAlias = Literal["locked", "away", "stale"]
+"""The kinds of errors that may be over soon: a lock was waited for in vain; the database cannot be reached, or has closed
+the connection; or the connection keeps a state, as that of a database that could only be read, which a new one may lack."""
 
 
 class LockedError(CallgateError):
@@ -17,6 +21,10 @@ class LockedError(CallgateError):
 
 class LockTimeoutError(LockedError):
     """The same, but the database has waited for it, and others of the same commit with it."""
+
+
+class AwayError(StoreError):
+    """The database is away, or can only be read for now. What was to be changed may have been, if it was being committed."""
 
 
 class DamagedStoreError(StoreError):
@@ -117,8 +125,8 @@ class Dialect(Protocol):
         """Return the seconds by which leases are judged: as `now_s`, but no change of this machine's clock moves it."""
         ...
 
-    def is_lock_timeout(self, error: BaseException) -> bool:
-        """Return whether the driver's error says that a lock was waited for in vain."""
+    def passing(self, error: BaseException) -> Passing | None:
+        """Return which kind of error that may be over soon this is; None if it is none of them."""
         ...
 
     def is_damage(self, error: BaseException) -> bool:

@@ -13,11 +13,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callgate.errors import CallgateError, StoreError
-from callgate.store.dialect import DamagedStoreError, Dialect, LockTimeoutError, Transaction
+from callgate.store.dialect import AwayError, DamagedStoreError, Dialect, LockTimeoutError, Transaction
 from callgate.store.schema import check_version, noted_version, prepare_schema
 from callgate.store.statistics import StoreStatistics
 
@@ -49,6 +49,8 @@ class Operation:
     """True if it changes nothing."""
     is_alone: bool = False
     """True if it gets a commit of its own: it has kept others waiting."""
+    is_repeatable: bool = False
+    """True if it finds out by itself whether it was committed before."""
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
     lane: Lane | None = None
     """The thread that carries it out."""
@@ -59,6 +61,10 @@ class Operation:
             self.done.add_done_callback(
                 lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
             )
+
+    def fresh(self, *, is_alone: bool) -> Operation:
+        """Return the same operation, not begun."""
+        return replace(self, is_alone=is_alone, done=concurrent.futures.Future(), lane=None)
 
     def again(self) -> Operation:
         """Return the same work, which changes nothing, for another thread: it may be done first."""
@@ -212,7 +218,11 @@ class Lane:
 
     def _recover(self, batch: Sequence[Operation], error: BaseException, *, is_reused: bool) -> None:
         """Try again what can be tried again after a commit that failed, and answer the others."""
-        is_locked = self._dialect.is_lock_timeout(error)  # Nothing was changed: each caller may try again.
+        passing = self._dialect.passing(error)
+        is_locked = passing == "locked"  # Nothing was changed: each caller may try again.
+        self._roll_back()
+        if passing == "stale" and (is_reused or len(batch) == 1):
+            self._discard()  # A new one may be able to write: the setting was taken back, or another server leads.
         if self._is_worth_a_new_connection(is_reused=is_reused):
             self._commit(batch)
         elif not is_locked and self._connection is not None and self._has_begun and len(batch) > 1:
@@ -225,11 +235,10 @@ class Lane:
                 operation.fail(LockTimeoutError("a table") if is_locked else failure(self._dialect, error))
 
     def _is_worth_a_new_connection(self, *, is_reused: bool) -> bool:
-        """Undo the transaction; return whether the connection was lost earlier, as when its server was restarted.
+        """Return whether the connection was lost, or of no use, since earlier, as when its server was restarted.
 
         Nothing was changed if no commit was sent, so everything can be done on a new connection.
         """
-        self._roll_back()
         return is_reused and self._connection is None and not self._is_committing and not self._is_cut
 
     def _transacted(self, batch: Sequence[Operation]) -> list[tuple[Operation, Any, CallgateError | None]]:
@@ -295,6 +304,7 @@ def failure(dialect: Dialect, error: BaseException) -> StoreError:
         sentence = dialect.sentence(error)
     else:
         sentence = f"an operation on {dialect.place} failed with {type(error).__name__}: {error}"
-    failed = (DamagedStoreError if dialect.is_damage(error) else StoreError)(sentence)
+    away = AwayError if dialect.passing(error) in ("away", "stale") else StoreError
+    failed = (DamagedStoreError if dialect.is_damage(error) else away)(sentence)
     failed.__cause__ = error
     return failed

@@ -14,7 +14,7 @@ from typing import Any
 
 from callgate.errors import UsageError
 from callgate.store.answer_signal import AnswerSignal
-from callgate.store.dialect import Transaction
+from callgate.store.dialect import Passing, Transaction
 from callgate.store.protocol import Durability
 from callgate.store.schema import SCHEMA, TABLES
 from callgate.store.sql import SqlStore
@@ -34,6 +34,9 @@ SOCKET: dict[str, Any] = {
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
 }  # fmt: skip
 """Parameters of each connection, unless the URL sets them."""
+PASSING: dict[str, Passing] = {"55P03": "locked", "25006": "stale", "08": "away", "57P": "away", "53300": "away"}
+"""SQLSTATEs of errors that may be over soon, or their beginnings: a lock, a database that can only be read, a connection
+that is lost or refused, a server that stops, starts or was ended, and one with too many connections."""
 _NO_LIMITS = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 CHANNEL = "callgate_answers"
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
@@ -168,9 +171,13 @@ class Postgres:
         """Return the same: the clocks of services do not matter here."""
         return self.now_s(transaction)
 
-    def is_lock_timeout(self, error: BaseException) -> bool:
-        """Return whether a table was locked for too long; rows that are locked are not waited for at all."""
-        return isinstance(error, self._psycopg.errors.LockNotAvailable)
+    def passing(self, error: BaseException) -> Passing | None:
+        """Return which kind of error that may be over soon this is. Rows that are locked are not waited for at all."""
+        state: str | None = getattr(error, "sqlstate", None)
+        if state is None:  # The client library's own: there is no server, or no connection to it any more.
+            return "away" if isinstance(error, self._psycopg.OperationalError) else None
+        kind = next((kind for start, kind in PASSING.items() if state.startswith(start)), None)
+        return None if kind == "stale" and self.is_read_only else kind
 
     def is_damage(self, error: BaseException) -> bool:
         """Return whether a page of a table or an index is damaged."""

@@ -150,7 +150,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
                 raise self._lost(lease)
             tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.lease_now_s() + lease_s, lease.session)
 
-        await self._database.do(work)
+        await self._database.persist(work)
 
     async def release(self, lease: Lease) -> None:
         """Give the session free, if it is still held; one that was never written to goes.
@@ -228,14 +228,19 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         rows: list[tuple[str, int, bytes]] = []
         title, is_given = title_of(facts), given_title(facts) is not None
         answered = [fact.id for fact in facts if isinstance(fact, ApprovalAnswered)]
+        tries = 0
 
         def encode() -> None:
+            nonlocal tries
+            tries += 1
             rows[:] = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
 
         def work(tx: Transaction) -> None:
             found = _row(tx, lease.session, "facts, fence")
             if not found or found[0][1] != lease.fence:
                 raise self._lost(lease)
+            if tries > 1 and rows and _fact_rows(tx, lease.session, position) == [row[1:] for row in rows]:
+                return  # The connection was lost when this had been committed.
             if found[0][0] != position:
                 raise SessionLostError(
                     f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}"
@@ -249,7 +254,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             )  # fmt: skip
 
         # Results can be large, and the event loop is not to wait until they are encoded.
-        await self._database.do(work, prepare=encode, durable=durable or self._is_durable)
+        await self._database.persist(work, prepare=encode, durable=durable or self._is_durable)
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was written to last first.

@@ -23,7 +23,7 @@ from callgate.errors import CallgateError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store.answer_signal import AnswerSignal
-from callgate.store.dialect import Transaction
+from callgate.store.dialect import Passing, Transaction
 from callgate.store.owner import boot_id
 from callgate.store.protocol import Durability
 from callgate.store.schema import SCHEMA, NoStoreError
@@ -211,9 +211,9 @@ class Sqlite:
         """Return the seconds since the machine was booted, those in which it slept included."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def is_lock_timeout(self, error: BaseException) -> bool:
-        """Return False: a process that has locked the file has had enough time."""
-        return False
+    def passing(self, error: BaseException) -> Passing | None:
+        """Return None: a process that has locked the file has had enough time, and there is no server."""
+        return None
 
     def is_damage(self, error: BaseException) -> bool:
         """Return whether a page of the file is damaged."""

@@ -39,7 +39,7 @@ class StoreStatistics:
         self.failures = 0
         """Operations that ended with an error of the database."""
         self.retries = 0
-        """Operations that found their row locked by another transaction, and were tried again."""
+        """Operations that were tried again: their row was locked by another transaction, or the database was away."""
         self.opened = 0
         """Connections that were opened."""
         self.cut = 0
