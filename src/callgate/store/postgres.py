@@ -176,8 +176,10 @@ class Postgres:
         state: str | None = getattr(error, "sqlstate", None)
         if state is None:  # The client library's own: there is no server, or no connection to it any more.
             return "away" if isinstance(error, self._psycopg.OperationalError) else None
-        kind = next((kind for start, kind in PASSING.items() if state.startswith(start)), None)
-        return None if kind == "stale" and self.is_read_only else kind
+        for start, kind in PASSING.items():
+            if state.startswith(start):
+                return None if kind == "stale" and self.is_read_only else kind
+        return None
 
     def is_damage(self, error: BaseException) -> bool:
         """Return whether a page of a table or an index is damaged."""
