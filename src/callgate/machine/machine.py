@@ -187,8 +187,7 @@ class RunMachine:
             self.always[fact.rule.id] = fact.rule
 
     def _recovered(self, fact: facts.Recovered) -> None:
-        unknown = UNKNOWN if fact.unknown is None else fact.unknown
-        self.calls.recover(lambda call: call.name in self.tools and self.tools[call.name].repeatable, unknown)
+        self.calls.recover(lambda one: one.name in self.tools and self.tools[one.name].repeatable, fact.unknown or UNKNOWN)
 
     def _rewound(self, fact: facts.Rewound) -> None:
         self.calls, self.run, self.phase = CallBatch(), RunState(), "idle"
