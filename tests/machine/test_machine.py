@@ -622,6 +622,9 @@ def test_after_a_crash_repeatable_calls_run_again_and_others_are_unknown():
     settled = loop.apply(facts.Recovered(unknown="Its end was not recorded."))
     assert [(r.call.id, r.state) for r in settled] == [("send1", "unknown")]
     assert [r.result.error for r in settled if r.result] == ["Its end was not recorded."]
+    assert ([c.id for c in loop.todo().decide], loop.todo().run) == (["put0", "look2"], ())
+    for call_id in ("put0", "look2"):
+        loop.apply(facts.CallDecided(id=call_id, decision=ALLOW))
     assert [c.id for c in loop.todo().run] == ["put0", "look2"]
 
 

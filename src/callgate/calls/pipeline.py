@@ -134,7 +134,10 @@ class CallPipeline:
     # Decide ---------------------------------------------------------------------------------------------------------------
 
     async def _decide(self, calls: Sequence[FunctionCall]) -> None:
-        work = self._guard.decide(calls, always=self._owner.always, rewritten=self._owner.calls.rewritten)
+        batch = self._owner.calls
+        work = self._guard.decide(
+            calls, always=self._owner.always, rewritten=batch.rewritten, again=batch.stale, asked=batch.asked
+        )
         decided, notices = await self._cancellation.during(work)
         for notice in notices:
             await self._owner.emit(notice)
@@ -174,7 +177,8 @@ class CallPipeline:
     async def _answer(self, call: FunctionCall, reason: str) -> facts.ApprovalAnswered | None:
         """Return the answer about one call; None if it is deferred."""
         around = self._around
-        if around.guard.verdict(call, self._owner.always, self._guard.reading(call)).verdict == "allow":
+        decision = around.guard.verdict(call, self._owner.always, self._guard.reading(call))
+        if (decision.verdict, decision.by) == ("allow", "user"):
             return facts.ApprovalAnswered(id=call.id, answer="yes")  # A session rule has answered it meanwhile.
         question = Question(
             call=call.detached(),
@@ -188,7 +192,7 @@ class CallPipeline:
         await self._owner.emit(ApprovalNeeded(call, reason, question.preview, scope, confirm))
         ask = around.ask
         if ask is None:
-            return facts.ApprovalAnswered(id=call.id, answer="no")
+            return facts.ApprovalAnswered(id=call.id, answer="no", reason=around.guard.policy.nobody)
         outcome = await user_code.call_async(lambda: ask(question))
         answered = outcome
         if outcome.error is None:

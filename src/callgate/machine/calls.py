@@ -34,6 +34,8 @@ UNKNOWN = (
     "The process stopped while this call was running; whether it had its effect is not known. Check before repeating it."
 )
 NOT_STARTED = "The call was cancelled before it started."
+_REFUSED = ("allowed", "deny")
+"""A call that is refused after all: the state that it was in, and the verdict."""
 
 CallFact: TypeAlias = (
     facts.CallChecked | facts.CallDecided | facts.ApprovalAnswered | facts.CallStarted | facts.CallEnded | facts.Cancelled
@@ -74,7 +76,11 @@ class TrackedCall:
     digest: str = ""
     decision: Decision | None = None
     approved: bool = False
-    """True if the user has seen and changed the arguments: only a deny can still stop the call."""
+    """True if the user has allowed the call with these arguments: only a deny can still stop it."""
+    asked: Decision | None = None
+    """The decision to ask about these arguments: no later policy takes the question back."""
+    stale: bool = False
+    """True if an earlier run decided: the policy that is in force now decides again before the call goes on."""
     edited: bool = False
     rewritten: bool = False
     """True if a hook changed the arguments; hooks run once."""
@@ -101,7 +107,8 @@ class TrackedCall:
         """Take back what was checked and decided: the call, its tool or its arguments are others now."""
         if args is not None:
             self.call = replace(self.call, args=args, problem=None)
-        self.state, self.approved, self.decision = "proposed", False, None
+            self.asked = None
+        self.state, self.approved, self.decision, self.stale = "proposed", False, None, False
 
 
 def _is_never_ordered(call: FunctionCall) -> bool:
@@ -144,6 +151,16 @@ class CallBatch:
         """The ids of calls whose arguments a hook has changed."""
         return {call.call.id for call in self.calls if call.rewritten}
 
+    @property
+    def stale(self) -> set[str]:
+        """The ids of calls that are decided about again."""
+        return {call.call.id for call in self.calls if call.stale}
+
+    @property
+    def asked(self) -> set[str]:
+        """The ids of calls that somebody was asked about, and has answered or may still answer."""
+        return {call.call.id for call in self.calls if call.approved or call.asked is not None}
+
     def records(self) -> list[CallRecord]:
         """The calls as others see them."""
         return [call.record() for call in self.calls]
@@ -161,12 +178,13 @@ class CallBatch:
         """Return what to do with the calls now. Repeats itself until a fact says that it was done."""
         if self.cancelled is not None:
             return facts.Todo(stop=tuple(c.call for c in self.calls if c.state == "started"))
-        waiting = [c for c in self.calls if c.state == "awaiting"]
+        waiting = [c for c in self.calls if c.state == "awaiting" and not c.stale]
+        ready = [self.calls[index] for index in startable(self.calls, self._parallel)]
         return facts.Todo(
             check=tuple(c.call for c in self.calls if c.state == "proposed"),
-            decide=tuple(c.call for c in self.calls if c.state == "checked"),
+            decide=tuple(c.call for c in self.calls if c.state == "checked" or c.stale),
             approve=tuple(facts.AskApproval(c.call, c.decision.reason if c.decision else "") for c in waiting),
-            run=tuple(self.calls[index].call for index in startable(self.calls, self._parallel)),
+            run=tuple(c.call for c in ready if not c.stale),
         )
 
     # Facts ----------------------------------------------------------------------------------------------------------------
@@ -206,17 +224,22 @@ class CallBatch:
     def _decided(self, fact: facts.CallDecided) -> None:
         decision = fact.decision
         # An allowed call can be refused as long as it has not started: by a limit, or an audit log that cannot be written.
-        call = self.find(fact.id, "checked", "allowed" if decision.verdict == "deny" else "checked")
-        if call is None:
+        call = self.find(fact.id, "checked", "awaiting", "allowed")
+        if call is None or not (call.stale or call.state == "checked" or (call.state, decision.verdict) == _REFUSED):
             return
         if fact.args is not None:
             # It is another call now: earlier decisions are void.
             call.propose_again(args=fact.args)
             call.rewritten = True
             return
-        if decision.verdict == "ask" and call.approved:
-            decision = Decision(verdict="allow", reason=decision.reason, by="user")
-        call.decision = decision
+        if call.approved and decision.verdict != "deny":
+            # An approval answers whatever would be asked; it never answers a deny.
+            given = call.decision or decision
+            decision = Decision(verdict="allow", reason=given.reason or decision.reason, by="user", approver=given.approver)
+        elif call.asked is not None and decision.verdict == "allow" and decision.by != "user":
+            decision = call.asked  # The strictest of then and now holds, unless the user has answered for the session.
+        call.asked = decision if decision.verdict == "ask" else None
+        call.decision, call.stale = decision, False
         if decision.verdict == "deny":
             self.settle(call, "denied", error=f"This call was not allowed. {decision.reason}".strip())
         else:
@@ -232,7 +255,7 @@ class CallBatch:
             return
         decision = Decision(verdict="allow", reason=fact.reason, by="user", approver=fact.by)
         if fact.args is None:
-            call.decision, call.state = decision, "allowed"
+            call.decision, call.state, call.approved = decision, "allowed", True
             return
         # Edited arguments are checked and decided about again.
         call.propose_again(args=fact.args)
@@ -241,7 +264,7 @@ class CallBatch:
     def _started(self, fact: facts.CallStarted) -> None:
         call = self.find(fact.id, "allowed")
         if call is not None:
-            call.state = "started"
+            call.state, call.stale = "started", False
 
     def _ended(self, fact: facts.CallEnded) -> None:
         call = self.find(fact.id, "started")
@@ -271,12 +294,16 @@ class CallBatch:
                 self.settle(call, "unknown", error=UNKNOWN)
 
     def recover(self, is_repeatable: Callable[[FunctionCall], bool], unknown: str) -> None:
-        """Take over from a run without an end: started calls run again only if that is safe, and else have this error."""
+        """Take over from a run without an end: started calls run again only if that is safe, and else have this error.
+
+        All that go on are decided about again.
+        """
         for call in self.calls:
             if call.state == "started" and is_repeatable(call.call) and self.cancelled is None:
                 call.state = "allowed"
             elif call.state == "started":
                 self.settle(call, "unknown", error=unknown)
+            call.stale = call.state in ("awaiting", "allowed")
 
     def adopt(self) -> None:
         """Take over from another session: nothing decided or started there is valid here."""
@@ -305,7 +332,7 @@ class CallBatch:
             note = f"{who} changed the arguments before the call ran: {args}"
             result = result.changed(notes=(*result.notes, note))
         was_over = call.is_over
-        call.result, call.state = result, result.status
+        call.result, call.state, call.stale = result, result.status, False
         self._open += was_over - call.is_over
         self._settled.append(call.record())
 

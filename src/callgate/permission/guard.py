@@ -120,8 +120,15 @@ class Guard:
         """The values that the tool of a call gets for arguments."""
         return partial(self.tools.running_values, call.name)
 
-    def verdict(self, call: FunctionCall, always: Iterable[SessionRule], running: RunningValues | None = None) -> Decision:
-        """Return the policy's decision; without an approver, `ask` becomes `deny`."""
+    def verdict(
+        self,
+        call: FunctionCall,
+        always: Iterable[SessionRule],
+        running: RunningValues | None = None,
+        *,
+        can_ask: bool = False,
+    ) -> Decision:
+        """Return the policy's decision; without an approver, `ask` becomes `deny`, unless it `can_ask` in another way."""
         digest = self.tools.digests.get(call.name)
         if digest is None:
             return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
@@ -131,7 +138,7 @@ class Guard:
             .about(definition)
             .decide(definition, call, always=always, digest=digest, running=running or self.reading(call))
         )
-        if decision.verdict == "ask" and self.approve is None:
+        if decision.verdict == "ask" and self.approve is None and not can_ask:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision
 
@@ -229,13 +236,24 @@ class CallGuard:
     # Before a call --------------------------------------------------------------------------------------------------------
 
     async def decide(
-        self, calls: Sequence[FunctionCall], *, always: Iterable[SessionRule], rewritten: Set[str]
+        self,
+        calls: Sequence[FunctionCall],
+        *,
+        always: Iterable[SessionRule],
+        rewritten: Set[str],
+        again: Set[str] = frozenset(),
+        asked: Set[str] = frozenset(),
     ) -> tuple[list[facts.CallDecided], list[Notice]]:
-        """Decide about calls; hooks have their say about what the policy does not deny, once."""
+        """Decide about calls; hooks have their say about what the policy does not deny, once.
+
+        Calls of `again` were decided about by an earlier run, perhaps by another policy: hooks are heard about them once
+        more. Arguments that a hook has changed (`rewritten`) are changed by none a second time. Calls of `asked` have their
+        answer, or can get it without an approver.
+        """
         always = tuple(always)
         for call in calls:
             self._readings.pop(call.id, None)  # Its arguments, or what they lead to, may have changed since.
-        decisions = [self.guard.verdict(call, always, self.reading(call)) for call in calls]
+        decisions = [self.guard.verdict(call, always, self.reading(call), can_ask=call.id in asked) for call in calls]
         notices = [
             Notice("policy", problem, "warning")
             for problem in self.guard.enforced.problems
@@ -248,11 +266,15 @@ class CallGuard:
             return [facts.CallDecided(id=call.id, decision=decision, at_s=now_s) for call, decision in paired], notices
         from callgate.permission.hooks import REWRITES_MAX, HookOutcome
 
-        heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]
+        silent = rewritten - again
+        heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in silent]
         outcomes = await self._hear_hooks(heard)
         decided: list[facts.CallDecided] = []
         for call, decision in zip(calls, decisions, strict=True):
             outcome = outcomes.get(call.id, HookOutcome())
+            if outcome.args is not None and call.id in rewritten:
+                ignored = f"Hooks would change the arguments of {call.name!r} again; they may only once."
+                outcome = replace(outcome, args=None, warnings=(*outcome.warnings, ignored))
             notices += [Notice("hook", warning, "warning") for warning in outcome.warnings]
             self._rewrites[call.id] += outcome.args is not None
             if outcome.blocked is not None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.errors import SessionBusyError, UsageError
-from callgate.machine.facts import ApprovalAnswered, CallDecided, Fact
+from callgate.machine.facts import ApprovalAnswered
 from callgate.permission import Approval
 from callgate.server.body import read_json
 from callgate.server.chat import ANSWER, answer_from
@@ -148,15 +148,11 @@ async def _journalled(service: Service, run: Run, call_id: str) -> None:
         return
     if run.is_ending:
         await run.done.wait()
-    newest = next((fact for fact in reversed(await service.facts(run.session)) if _is_about(fact, call_id)), None)
-    if not isinstance(newest, ApprovalAnswered):
+    is_answered = any(isinstance(f, ApprovalAnswered) and f.id == call_id for f in await service.facts(run.session))
+    waits = (await service.standing(run.session)).reply.approvals if is_answered else []
+    if not is_answered or any(record.call.id == call_id for record in waits):  # Perhaps it is asked about once more.
         why = f"the run of session {run.session!r} ended before call {call_id!r} was answered: the answer counts for nothing"
         raise HttpError(409, "run_ended", why)
-
-
-def _is_about(fact: Fact, call_id: str) -> bool:
-    """True if a fact is the question about a call, or the answer to it."""
-    return isinstance(fact, ApprovalAnswered | CallDecided) and fact.id == call_id
 
 
 def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -> None:
