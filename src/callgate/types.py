@@ -103,6 +103,8 @@ class ToolDefinition:
     """The tool's own name on its server, where `name` is an alias that tells it from another server's tool."""
     other_names: tuple[str, ...] = ()
     """Further names that rules, hooks and limits know the tool by: chosen by the program, never by a server."""
+    roots: tuple[str, ...] = field(default=(), compare=False)
+    """The folder that relative paths in its arguments start at, by each of its names; empty if that is not known."""
 
     @property
     def own_name(self) -> str:

@@ -95,3 +95,67 @@ def test_a_makefile_may_be_read_unasked_and_keys_may_not():
     }.items():  # fmt: skip
         assert Policy().decide(tool, FunctionCall(name="read_file", args={"path": path})).verdict == verdict, path
     assert Policy(runs_code=("x.txt",)).runs_code == ("x.txt",)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(verdict="deny", tool="read_file", args={"path": "payroll.txt"}),
+        Rule(verdict="deny", tool="read_file", patterns={"path": "pay.*"}),
+        Rule(verdict="deny", tool="read_file", paths=["payroll*"], args={"path": "*.txt"}),
+    ],
+)
+def test_a_file_whose_reading_is_denied_by_any_rule_is_neither_searched_nor_listed(root: Path, rule: Rule):
+    calls = call("search_files", pattern="value"), call("list_files"), call("read_file", path="payroll.txt")
+    found, listed, read = results(root, Policy(rules=[rule]), *calls)
+    assert searched(found) == listed.value == ["src/b", "vendor/a", "vendor/deep/c"]
+    assert read.status == "denied"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(rules=["deny read_file"]),
+        Policy(default="deny", rules=["allow search_files", "allow list_files"]),
+        Policy().strictest(Policy(rules=["deny read_file"])),
+    ],
+)
+def test_a_policy_that_denies_every_reading_shows_no_file(root: Path, policy: Policy):
+    found, listed = results(root, policy, call("search_files", pattern="value"), call("list_files"))
+    assert (found.value, listed.value) == ([], [])
+
+
+def test_a_policy_that_allows_some_readings_shows_just_these(root: Path):
+    rules = ["allow search_files", "allow list_files", Rule(verdict="allow", tool="read_file", paths=["src/**"])]
+    calls = call("search_files", pattern="value"), call("list_files")
+    found, listed = results(root, Policy(default="deny", rules=rules), *calls)
+    assert searched(found) == listed.value == ["src/b"]
+
+
+def test_a_rule_for_readings_hides_files_from_a_walk_without_a_tool_that_reads():
+    hides = Policy(rules=[Rule(verdict="deny", tool="read_file", args={"path": "a", "start_line": "1"})]).hides
+    walk = ToolDefinition(name="walk", kind="file", read_only=True)
+    assert not hides(walk)("a", ".")
+
+
+def test_an_absolute_pattern_holds_for_the_relative_paths_of_file_tools(root: Path):
+    def states(*paths: str, verdict: str = "deny") -> list[str]:
+        rule = {"verdict": verdict, "tool": "read_file", "paths": list(paths)}
+        policy = Policy(default="deny" if verdict == "allow" else None, rules=[rule])
+        return [
+            result.status for result in results(root, policy, *(call("read_file", path=p) for p in ("src/b", "vendor/a")))
+        ]
+
+    assert states(f"/{root}/src/") == states(f"/{root}/src/b") == states(f"/{root}/SRC") == ["denied", "finished"]
+    assert states(f"/{root.parent}") == states(f"/{root}/**") == ["denied", "denied"]
+    assert states(f"/{root}/src/**", verdict="allow") == ["finished", "denied"]
+    listed, *_ = results(root, Policy(rules=[Rule(verdict="deny", paths=[f"/{root}/vendor/"])]), call("list_files"))
+    assert listed.value == ["payroll.txt", "src/b"]
+
+
+def test_a_system_file_is_sensitive_to_file_tools_that_start_there():
+    definition = ToolDefinition(name="read", kind="file", read_only=True, roots=("/etc",))
+    asked = [
+        Policy().decide(definition, FunctionCall(name="read", args={"path": path})).verdict for path in ("shadow", "motd")
+    ]
+    assert asked == ["ask", "allow"]

@@ -64,7 +64,7 @@ SAME: list[tuple[str, Any, list[str], list[Any]]] = [
     ("address", ipaddress.IPv6Address, ["::1", "0:0:0:0:0:0:0:1"], ["::1", "0:0:0:0:0:0:0:1"]),
     ("list", list[uuid.UUID], IDS, [[U], [U.replace("-", "")]]),
     ("set", set[uuid.UUID], IDS, [[U], [U.replace("-", "")]]),
-    ("mapping", dict[str, Strip], ["root"], [{"a": " root"}]),
+    ("mapping", dict[str, Strip], ["root"], [{"root": " root"}]),
     ("secret", pydantic.SecretStr, ["root"], ["root"]),
     ("bytes", bytes, ["root"], ["root"]),
     ("dataclass", Point, ["5"], [{"x": 5.0}, {"x": "5e0"}]),
@@ -241,3 +241,51 @@ def test_a_rule_that_allows_a_list_allows_no_item_that_does_not_fit_by_itself():
     assert asyncio.run(story(Policy(default="deny", rules=[allowing]))) == ["finished", "denied", "finished"]
     denying = Rule(verdict="deny", tool="delete", args={"ids": "tmp-1 p*"})
     assert asyncio.run(story(Policy(rules=[denying]))) == ["finished", "denied", "finished"]
+
+
+def states_of(function: Any, policy: Policy, *args: dict[str, Any]) -> list[str]:
+    async def story() -> list[str]:
+        calls = [call_with(function.__name__, each) for each in args]
+        gate = Gate(ScriptedModel([calls, text("ok")]), [function], policy=policy)
+        return [record.state for record in (await gate.run("x")).calls]
+
+    return asyncio.run(story())
+
+
+def test_an_argument_that_is_left_out_is_matched_by_its_default_null_too():
+    def purge(tenant: str | None = None) -> str:
+        """Purge a tenant; without one, all."""
+        return "done"
+
+    args = {"tenant": "a"}, {"tenant": None}, {}
+    denied = Policy(rules=[Rule(verdict="deny", tool="purge", args={"tenant": "null"})])
+    assert states_of(purge, denied, *args) == ["finished", "denied", "denied"]
+    asked = Policy(rules=[Rule(verdict="ask", tool="purge", patterns={"tenant": ".*"})])
+    assert states_of(purge, asked, *args) == ["denied", "denied", "denied"]
+    allowed = Policy(default="deny", rules=[Rule(verdict="allow", tool="purge", args={"tenant": "*"})])
+    assert states_of(purge, allowed, {"tenant": "a"}, {}) == ["finished", "denied"]
+
+
+def test_the_keys_of_an_object_are_matched_like_its_values():
+    def grant(roles: dict[uuid.UUID, str]) -> str:
+        """Give users roles."""
+        return "done"
+
+    args = {"roles": {U.upper(): "admin"}}, {"roles": {U.replace("0", "1").replace("1234", "4321"): "guest"}}
+    for test in ({"args": {"roles": U}}, {"args": {"roles": f"*{U}*"}}, {"patterns": {"roles": f".*{U}.*"}}):
+        assert states_of(grant, Policy(rules=[Rule(verdict="deny", tool="grant", **test)]), *args) == ["denied", "finished"]
+
+    def allowed(**test: Any) -> list[str]:
+        return states_of(grant, Policy(default="deny", rules=[Rule(verdict="allow", tool="grant", **test)]), args[1])
+
+    assert allowed(args={"roles": "guest"}) == ["denied"]
+    assert allowed(patterns={"roles": "guest|[0-9a-f-]{36}"}) == ["finished"]
+
+
+def test_a_name_that_the_schema_has_is_no_data_of_an_object():
+    def move(to: Target) -> str:
+        """Move something."""
+        return "done"
+
+    allowed = Policy(default="deny", rules=[Rule(verdict="allow", tool="move", patterns={"to": "home|null"})])
+    assert states_of(move, allowed, {"to": {"to": "home"}}, {"to": {"to": "away"}}) == ["finished", "denied"]

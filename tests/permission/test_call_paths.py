@@ -118,3 +118,55 @@ def test_a_pattern_that_no_path_fits_is_refused(pattern: str):
 
 def test_a_pattern_of_slashes_alone_is_everything():
     assert verdict(Policy(rules=[Rule(verdict="deny", paths=("/",))]), READ, {"path": "a/b"}) == "deny"
+
+
+SPELLINGS = [
+    "/srv/plan.txt", "file:///srv/plan.txt", "file:///srv/plan.txt?x=1", "file:///srv/plan.txt#a", "file:///srv/plan.txt;v=1",
+    "file://localhost/srv/plan.txt", "file:%2f%2f/srv/plan.txt", "file%3a///srv/plan.txt", "/srv/plan.txt\0",
+    "/srv/plan.txt%00", "/srv/plan.txt%00.md", "/srv/plan.txt%2500.md", "resource:///srv/plan.txt",
+    "git+file:///srv/plan.txt", "HTTP:/srv/plan.txt", "http:///srv/plan.txt", "https:/srv/plan.txt", "ftp:///srv/plan.txt",
+    "urn:/srv/plan.txt", "jar:file:/srv/plan.txt!/x", " file:///srv/plan.txt", "'/srv/plan.txt'", "/srv/plan.txt?raw",
+    "/srv/plan.txt\0" + "x" * 5_000, "file:///srv/plan.txt?" + "x" * 5_000, "/srv/" + "%2e/" * 1_500 + "plan.txt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_no_spelling_of_a_uri_leads_around_a_rule_or_the_sensitive_list(path: str):
+    assert (
+        verdict(Policy(rules=[Rule(verdict="deny", paths=("//srv/plan.txt",))], mode="yolo"), SERVER, {"path": path})
+        == "deny"
+    )
+    secret = path.replace("plan.txt", "key.pem")
+    assert verdict(Policy(mode="yolo"), SERVER, {"path": secret}) == "ask"
+
+
+@pytest.mark.parametrize("path", ["https://example.com/srv/plan.txt", "http://h/.env", "x" * 5_000, "x" * 50_000 + "%"])
+def test_an_address_on_the_network_and_a_text_too_long_for_a_path_are_no_files(path: str):
+    policy = Policy(rules=[Rule(verdict="deny", paths=("//srv/plan.txt", "x*"))], mode="yolo")
+    assert verdict(policy, SERVER, {"path": path}) == "allow"
+
+
+def test_the_words_of_a_command_are_looked_for_in_its_folder():
+    denied = Policy(rules=[Rule(verdict="deny", paths=("sub/x",))], mode="yolo")
+    args = [{"argv": ["cat", "x"], "cwd": folder} for folder in ("sub", "./sub/", "sub/../sub", "other", None)]
+    assert [verdict(denied, SHELL, each) for each in args] == ["deny", "deny", "deny", "allow", "allow"]
+    assert verdict(denied, SHELL, {"argv": ["cat", "/y"], "cwd": "sub"}) == "allow"
+    allowed = Policy(default="deny", rules=[Rule(verdict="allow", paths=("docs/**", "docs"))])
+    assert verdict(allowed, SHELL, {"argv": ["docs/run"]}) == "allow"
+    assert verdict(allowed, SHELL, {"argv": ["docs/run"], "cwd": "other"}) == "deny"
+    assert verdict(allowed, SHELL, {"argv": ["run"], "cwd": "docs"}) == "allow"
+
+
+def test_an_absolute_pattern_holds_for_the_relative_words_of_a_command():
+    command = ToolDefinition(name="run_command", kind="command", roots=("/home/u/p", "/data/p"))
+    for pattern in ("//home/u/p/plan.txt", "//data/p/plan.txt", "//home/u"):
+        policy = Policy(rules=[Rule(verdict="deny", paths=(pattern,))], mode="yolo")
+        assert verdict(policy, command, {"argv": ["cat", "plan.txt"]}) == "deny"
+        assert verdict(policy, command, {"argv": ["cat", "../plan.txt"], "cwd": "sub"}) == "deny"
+    policy = Policy(rules=[Rule(verdict="deny", paths=("//home/u/p/plan.txt",))], mode="yolo")
+    assert verdict(policy, command, {"argv": ["cat", "other.txt"]}) == "allow"
+
+
+def test_the_name_of_the_root_is_no_part_of_the_paths_below_it():
+    definition = ToolDefinition(name="read_file", kind="file", read_only=True, roots=("/home/u/build",))
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=("build/", "home"))]), definition, {"path": "a"}) == "allow"

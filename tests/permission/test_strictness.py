@@ -132,7 +132,7 @@ def test_a_rule_that_none_of_its_tools_can_fit_is_a_problem_that_a_run_is_told_o
 def test_a_rule_that_one_of_its_tools_can_fit_is_left_as_it_is():
     other = ToolDefinition(name="other", kind="command", input_schema={"type": "object", "properties": {"command": {}}})
     policy = Policy(rules=[Rule(verdict="deny", tool="*", args={"command": "rm*"})])
-    part = Policy(rules=["ask x"], default="allow")
+    part = Policy(rules=["ask other"], default="allow")
     assert policy.against([ARGV, other]) is policy
     assert policy.strictest(part).against([ARGV, other]).problems == ()
     assert len(policy.strictest(policy).against([ARGV]).problems) == 2

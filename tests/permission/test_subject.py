@@ -169,7 +169,7 @@ def test_letters_that_look_alike_do_not_lead_around_a_deny(name: str):
     ("tool", "server"),
     [
         ("delete_*, drop_*", None), ("delete_* ", None), ("github/delete_*", None), ("a=b", None), ("x", "@github"),
-        ("@github/", None), ("@/x", None), ("@github/a/b", None), ("x", ""), ("x", 5), ("@a", "b"), ("a;b", None),
+        ("@github/", None), ("@/x", None), ("@git/hub/a b", None), ("x", ""), ("x", 5), ("@a", "b"), ("a;b", None),
     ],
 )  # fmt: skip
 def test_a_pattern_that_no_tool_can_fit_is_refused(tool: str, server: Any):
@@ -261,3 +261,50 @@ def test_a_rule_about_everything_but_some_tools_is_refused(rule: str) -> None:
     with pytest.raises(UsageError, match="no name holds '!'"):
         Policy(rules=[rule])
     assert Policy(rules=["deny x[!a]"]).rules
+
+
+@pytest.mark.parametrize("rule", ["deny github__delete_repo", "deny GitHub__delete_*", "deny @github/delete_repo"])
+def test_a_rule_for_the_prefixed_name_holds_while_the_other_server_is_down(rule: str):
+    github = Remote("github")
+
+    async def story() -> Any:
+        async with Gate(
+            ScriptedModel([call("delete_repo"), "ok"]), [Server("github", github)], policy=Policy(rules=[rule], mode="yolo")
+        ) as gate:
+            return await gate.run("x")
+
+    (record,) = asyncio.run(story()).calls
+    assert (record.state, github.ran) == ("denied", 0)
+
+
+def test_a_rule_for_the_prefixed_name_holds_under_an_alias_and_is_not_for_another_server():
+    definition = ToolDefinition(name="wipe", alias_of="delete_repo", server="github", kind="mcp")
+    for verdict in ("deny", "allow"):
+        rule = Rule(verdict=verdict, tool="github__delete_repo")
+        assert rule.selects(definition)
+        assert not rule.selects(replace(definition, server="gitlab"))
+        assert not rule.selects(replace(definition, server=None))
+
+
+def test_a_tool_whose_own_name_holds_a_slash_is_named_with_its_server():
+    definition = ToolDefinition(name="other.tool/x", server="github", kind="mcp")
+    for rule in (
+        Rule(verdict="deny", tool="@github/other.tool/x"),
+        Rule(verdict="allow", tool="other.tool/x", server="github"),
+    ):
+        assert rule.selects(definition)
+        assert not rule.selects(replace(definition, name="other.tool/y"))
+
+
+def test_a_rule_that_names_a_tool_which_is_not_there_is_told():
+    async def story() -> list[str]:
+        def save() -> str:
+            """Save."""
+            return "saved"
+
+        rules = ["deny sav", "ask save", "allow lost", "deny drop_*"]
+        policy = Policy(rules=rules, mode="yolo")
+        gate = Gate(ScriptedModel([call("save"), "ok"]), [save], policy=policy)
+        return [event.message async for event in gate.stream("x") if getattr(event, "code", "") == "policy"]
+
+    assert asyncio.run(story()) == ["there is no tool that the rule is about: deny 'sav'"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -149,7 +150,8 @@ class CommandTool:
         self._shell, self._sandbox, self._timeout_s = shell, sandbox, timeout_s
         self._bounds = bounds or CommandBounds()
         self._env = _environment(os.environ, env or {})
-        self.definition = _definition(self._allow, shell=shell, timeout_s=timeout_s)
+        definition = _definition(self._allow, shell=shell, timeout_s=timeout_s)
+        self.definition = dataclasses.replace(definition, roots=self._root.paths)
 
     def close(self) -> None:
         """Lets go of the root."""

@@ -37,7 +37,8 @@ class Root:
         expect(path, (str, os.PathLike), "the root is {}", "the path of a folder")
         self._opener: Opener = opener(back_end)
         self.path: str = os.path.abspath(os.fspath(path))
-        self._paths = (self.path, os.path.realpath(self.path))
+        self.paths = tuple(dict.fromkeys((self.path, os.path.realpath(self.path))))
+        """The names of the root."""
         self._links = links
         self._hard_links = hard_links
         self._closed: frozenset[Identity] = frozenset()
@@ -94,7 +95,7 @@ class Root:
             PathRefusedError: by its form alone it does not lie below the root.
             ToolError: the root is gone, or a link leads out of it.
         """
-        names = names_of(path, roots=self._paths, windows=sys.platform == "win32")
+        names = names_of(path, roots=self.paths, windows=sys.platform == "win32")
         if self.descriptor < 0:
             raise ToolError("The file tools were closed; nothing can be opened any more.")
         if os.fstat(self.descriptor).st_nlink == 0:

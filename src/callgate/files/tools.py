@@ -75,7 +75,8 @@ class FileTools:
         self._contents = Contents(self._root, self._bounds)
         self._writer = Writer(self._root, self._backups, self._bounds)
         self._tools: dict[str, _FileTool] = {
-            name: _FileTool(definition, self, preview=self._previews.get(name)) for name, definition in DEFINITIONS.items()
+            name: _FileTool(dataclasses.replace(definition, roots=self._root.paths), self, preview=self._previews.get(name))
+            for name, definition in DEFINITIONS.items()
         }
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
-from callgate.permission.call_paths import RunningValues, leaves, text_of
+from callgate.permission.call_paths import RunningValues, data_keys, leaves, text_of
 from callgate.permission.patterns import Glob, Regex, number_in, plain_path
 from callgate.types import ToolDefinition
 
@@ -35,7 +35,7 @@ class Argument:
         args: Mapping[str, Any],
         running: RunningValues | None,
     ) -> None:
-        self._kind = definition.kind
+        self._definition = definition
         self._name = name
         self._written = value
         self._args = args
@@ -44,22 +44,34 @@ class Argument:
 
     def fits_widely(self, test: Glob | Regex) -> bool:
         """True if one of its values, in any form, is one that the pattern means."""
-        return any(_fits_widely(test, value) for value in (self._written, *self._views)) or any(self._meant(test))
+        return any(self._is_wide(test, value) for value in (self._written, *self._views)) or any(self._meant(test))
 
     def fits_narrowly(self, test: Glob | Regex) -> bool:
         """True if all of its values, as the tool gets them, are what the pattern says."""
         # The name of a link is not the name of its file: both are to fit.
-        if (not self._views or self._kind == "file") and not self._is_narrow(test, self._written, _text):
+        if (not self._views or self._definition.kind == "file") and not self._is_narrow(test, self._written, _text):
             return False
         if not self._views:
             return True
         if any(self._is_narrow(test, value, _number_texts) for value in self._views):
             return True
         meant = self._meant(test)
-        return bool(meant) and all(meant)
+        return bool(meant) and all(meant) and not data_keys(self._definition, self._written)
+
+    def _leaves(self, value: Any) -> list[Any]:
+        return [*(leaf for _, leaf in leaves(value)), *data_keys(self._definition, value)]
+
+    def _is_wide(self, test: Glob | Regex, value: Any) -> bool:
+        found = self._leaves(value)
+        if test.number is not None and any(number_in(_text(leaf)) == test.number for leaf in found if _is_number(leaf)):
+            return True
+        words = list(map(_text, found))
+        spelled = map(plain_path, words)  # `src/*` is about `./src/x` and `src//x` too.
+        numbers = (text for leaf in found for text in _number_texts(leaf))
+        return any(map(test.wide, {*words, *_joined(value, words), " ".join(words), *spelled, *numbers}))
 
     def _is_narrow(self, test: Glob | Regex, value: Any, texts_of: Callable[[Any], str | list[str]]) -> bool:
-        found = [leaf for _, leaf in leaves(value)]
+        found = self._leaves(value)
 
         def fits(leaf: Any) -> bool:
             texts = texts_of(leaf)
@@ -69,7 +81,7 @@ class Argument:
             return True
         # The words of a command make one line, quoted so that they cannot be mistaken for others. Those of another list
         # stand each for itself: one that fits says nothing of the rest.
-        return self._kind == "command" and any(map(test.narrow, _joined(value, list(map(_text, found)))))
+        return self._definition.kind == "command" and any(map(test.narrow, _joined(value, list(map(_text, found)))))
 
     def _read(self, value: Any) -> list[Any]:
         if self._running is None:
@@ -86,16 +98,6 @@ class Argument:
     def _is_meant(self, place: tuple[Any, ...], literal: str) -> bool:
         same = self._views[-1]
         return any(_are_equal(self._read(_with(self._written, place, said))[-1:], [same]) for said in _spellings(literal))
-
-
-def _fits_widely(test: Glob | Regex, value: Any) -> bool:
-    found = [leaf for _, leaf in leaves(value)]
-    if test.number is not None and any(number_in(_text(leaf)) == test.number for leaf in found if _is_number(leaf)):
-        return True
-    words = list(map(_text, found))
-    spelled = map(plain_path, words)  # `src/*` is about `./src/x` and `src//x` too.
-    numbers = (text for leaf in found for text in _number_texts(leaf))
-    return any(map(test.wide, {*words, *_joined(value, words), " ".join(words), *spelled, *numbers}))
 
 
 def _joined(value: Any, words: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from callgate.permission.patterns import PATH_CHARS_MAX
 from callgate.types import ToolDefinition
 
-__all__ = ["RunningValues", "leaves", "paths_in", "paths_of"]
+__all__ = ["RunningValues", "data_keys", "leaves", "paths_in", "paths_of", "rooted"]
 
 RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 """Arguments -> the values that the tool gets for them, as plain data in one or more forms; empty if that is not known."""
@@ -35,10 +35,19 @@ _PATH_FORMATS = frozenset(
 )
 _WORDS = re.compile(r"[^\s\"'=;|&<>()`,]+")
 _SCHEMA_DEPTH_MAX = 32
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
+# An address on the network, which is no file here. Without a host it is a path to somebody.
+_REMOTE = re.compile(r"\s*https?://[^/?#\\\s]", re.IGNORECASE)
+_SCHEMES_MAX = 4
+_END = re.compile(r"[\0?#]")
+_URI_END = re.compile(r"[\0?#;!]")
+_ODD = re.compile(r"[\s%:?#\0'\"`]")
+_ENCODED = 9
+"""Characters that one may be written as, percent-encoded twice: `%25` + `2e`, and some room."""
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every single value in a value, with the name nearest above it. Keys of nested objects come as values of their own."""
+    """Every single value in a value, with the name nearest above it; see `data_keys` for the names."""
     if isinstance(value, Mapping):
         for key, item in cast("Mapping[Any, Any]", value).items():
             yield from leaves(item, str(key))
@@ -67,6 +76,11 @@ def paths_of(
     return list(dict.fromkeys(path for one in seen for path in paths_in(definition, one, wide=wide)))
 
 
+def rooted(roots: Sequence[str], path: str) -> list[str]:
+    """A relative path as one from the root of the file system, for each name of the folder that it starts at."""
+    return [] if path.startswith(("/", "~")) else [f"{root}/{path}" for root in roots]
+
+
 def paths_in(definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool = True) -> list[str]:
     """The texts of a call that may name files.
 
@@ -85,16 +99,29 @@ def paths_in(definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool 
                 found.append(text_of(value))
         elif definition.kind == "file":
             found += [] if is_content or known.get(name) == "other" else [value]
-        elif len(value) <= PATH_CHARS_MAX and not value.lower().startswith(("http://", "https://")):
+        elif not _REMOTE.match(value):
             found += _meanings(value, definition, wide=wide, is_content=is_content)
-    return found
+    return _from_folder(args.get("cwd"), found, wide=wide) if definition.kind != "file" else found
+
+
+def _from_folder(folder: Any, paths: list[str], *, wide: bool) -> list[str]:
+    """Paths as they are for a program that runs in a folder; widely, as they are without it too."""
+    if not isinstance(folder, str):
+        return paths
+    joined = [path if path.startswith(("/", "~")) or path == folder else f"{folder}/{path}" for path in paths]
+    return [*paths, *joined] if wide else joined
 
 
 def _candidates(args: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     yield from leaves(args)
-    # Keys that no schema names are data: {"files": {".env": "..."}}.
     for value in args.values():
         yield from (("", key) for key in _keys(value) if key not in known)
+
+
+def data_keys(definition: ToolDefinition, value: Any) -> list[str]:
+    """The keys in a value that no schema names, at any depth: they are data, as in `{"files": {".env": "..."}}`."""
+    known = _names_in_schema(definition)
+    return [key for key in _keys(value) if key not in known]
 
 
 def _keys(value: Any) -> Iterator[str]:
@@ -109,6 +136,10 @@ def _keys(value: Any) -> Iterator[str]:
 
 def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: bool) -> list[str]:
     """The paths that a tool of others may take a text for."""
+    if len(text) > PATH_CHARS_MAX * (_ENCODED if "%" in text else 1):
+        text = _END.split(text, maxsplit=1)[0]
+        if len(text) > PATH_CHARS_MAX:
+            return []
     if definition.kind == "command":
         texts = [text, *_WORDS.findall(text)]
     elif is_content:
@@ -119,19 +150,35 @@ def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: 
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """The path of a `file:` URI, and what quotes and percent signs stand for, these once and twice."""
-    if (bare := text.strip("'\"`")) != text:
+    """Other readings of a text: without quotes and blanks, as a URI, and with percent signs read once and twice."""
+    if not _ODD.search(text):
+        return
+    if (bare := text.strip(" \t\r\n'\"`")) != text:
         yield (text := bare)
-    if text[:5].lower() == "file:":
-        text = text[5:]
+    for _ in range(2):
+        yield from _plain_forms(text)
+        if "%" not in text:
+            return
+        text = unquote(text)
+        yield text
+    yield from _plain_forms(text)
+
+
+def _plain_forms(text: str) -> Iterator[str]:
+    """The text up to a NUL, where a system ends it; the path of a URI; both without query and fragment."""
+    if "\0" in text:
+        yield (text := text.partition("\0")[0])
+    for _ in range(_SCHEMES_MAX):  # One may hold another: `jar:file:/...`.
+        found = None if _REMOTE.match(text) else _SCHEME.match(text)
+        if found is None:
+            break
+        text = text[found.end() :]
         if text.startswith("//"):
             text = "/" + text[2:].partition("/")[2]
         yield text
-    for _ in range(2):
-        if "%" not in text:
-            break
-        text = unquote(text)
-        yield text
+        yield _URI_END.split(text, maxsplit=1)[0]
+    if _END.search(text):
+        yield _END.split(text, maxsplit=1)[0]
 
 
 # The schema --------------------------------------------------------------------------------------------------------------

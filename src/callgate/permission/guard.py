@@ -359,7 +359,11 @@ class CallGuard:
     def hides(self, call: FunctionCall) -> Callable[[str, str], bool] | None:
         """The files that a file tool must not show, although the call did not name them."""
         definition = self.guard.tools.definition(call.name)
-        return self.guard.enforced.hides(definition) if definition.kind == "file" and definition.read_only else None
+        if definition.kind != "file" or not definition.read_only:
+            return None
+        named = "read_file" in self.guard.tools.digests
+        reading = self.guard.tools.definition("read_file") if named else None
+        return self.guard.enforced.hides(definition, reading)
 
     def _slot(self, cache: ResultCache, call: FunctionCall) -> Slot | None:
         definition, digest = self.guard.tools.definition(call.name), self.guard.tools.digests[call.name]

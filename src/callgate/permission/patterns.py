@@ -26,6 +26,7 @@ PATH_CHARS_MAX = 4_096
 
 # A backslash escapes a wildcard. Before a letter it escapes nothing: somebody took it for a separator.
 _SEPARATOR = re.compile(r"\\[^\W_]")
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
 
@@ -102,6 +103,10 @@ class PathGlob:
         """True if the path could reach what the pattern names."""
         return self._wide.wide(path)
 
+    def wide_at(self, path: str) -> bool:
+        """True if the pattern is absolute and names a path from the root of the file system, or a folder above it."""
+        return self._wide.wide_at(path)
+
 
 class AnyPath:
     """Many path patterns at once, read widely."""
@@ -110,9 +115,17 @@ class AnyPath:
         known = list(map(_normal_pattern, patterns))
         self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
         self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
+        absolute = [folded(pattern) for pattern in known if pattern.startswith("//")]
+        self._at = _engine("|".join(_path_body(pattern, wide=True) for pattern in absolute)) if absolute else None
+
+    def wide_at(self, path: str) -> bool:
+        """True if one of the absolute patterns names a path from the root of the file system, or a folder above it."""
+        return self._at is not None and self._at("/".join(path_parts(_folded_path(path))[0]))
 
     def wide(self, path: str) -> bool:
         """True if the path could reach what one of the patterns names."""
+        if _WORD.fullmatch(path):
+            return self._plain(path) or self._folded(path.lower())  # As most are, and there may be many.
         plain = {path, path.replace("\\", "/")}
         return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
 

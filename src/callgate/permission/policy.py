@@ -188,23 +188,31 @@ class Policy:
         conditions = tuple(dict.fromkeys(said for one in explained for said in one.conditions)) if worst.declared else ()
         return replace(worst, conditions=conditions)
 
-    def hides(self, definition: ToolDefinition) -> Callable[[str, str], bool]:
+    def hides(self, definition: ToolDefinition, reading: ToolDefinition | None = None) -> Callable[[str, str], bool]:
         """A test for files that a walk meets and that its call did not name: (file, named path) -> it must not be shown.
 
-        Files that a rule denies are never shown; those that are asked about are, where the named path was asked about too.
+        Files that a rule denies, or that a call of `reading` (`read_file`) would be denied, are never shown; those that are
+        asked about are, where the named path was asked about too.
         """
         denied: list[str] = []
         asked: list[str] = []
-        reading = replace(definition, name="read_file", alias_of=None)
+        reading = reading or replace(definition, name="read_file", alias_of=None, input_schema={"type": "object"})
+        reads = self.about(reading)
+        decides = False
         for part in (self, *self.parts):
             asked += part.sensitive
+            decides = decides or part.default == "deny" or any(map(_denies_beyond_paths, part._about(reading)))
             for rule in (*part._about(definition), *part._about(reading)):
                 patterns = {"deny": denied, "ask": asked, "allow": []}[rule.verdict]
                 patterns += rule.paths or ()
-        never, unless_named = path_matcher(tuple(dict.fromkeys(denied))), path_matcher(tuple(dict.fromkeys(asked)))
+        roots = tuple(definition.roots)
+        never = path_matcher(tuple(dict.fromkeys(denied)), roots)
+        unless_named = path_matcher(tuple(dict.fromkeys(asked)), roots)
 
         def is_hidden(path: str, named: str) -> bool:
             if denied and never(path):
+                return True
+            if decides and reads.decide(reading, FunctionCall(name=reading.name, args={"path": path})).verdict == "deny":
                 return True
             return bool(asked) and unless_named(path) and not unless_named(named) and not unless_named(f"{named}/x")
 
@@ -213,14 +221,18 @@ class Policy:
     def against(self, definitions: Iterable[ToolDefinition]) -> Policy:
         """The policy for these tools: a rule about an argument that none of its tools has holds for all their calls.
 
-        An allowing rule of that kind allows nothing. Each is told in `problems`.
+        An allowing rule of that kind allows nothing. Each is told in `problems`, and so is a rule that asks about or denies
+        one tool by its name where there is no such tool.
         """
         known = list(definitions)
         found: list[Rule] = []
         problems: list[str] = []
         for rule in self.rules:
             assert isinstance(rule, Rule)
-            selected = [definition for definition in known if rule.selects(definition)] if rule.is_conditional else []
+            selected = [definition for definition in known if rule.selects(definition)]
+            if known and not selected and rule.verdict != "allow" and rule.names_one:
+                problems.append(f"there is no tool that the rule is about: {rule.sentence}")
+            selected = selected if rule.is_conditional else []
             lacking = [rule.missing(definition) for definition in selected]
             if not lacking or not all(lacking):
                 found.append(rule)
@@ -339,6 +351,11 @@ class Policy:
         if mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
             return not any(path_parts(path.replace("\\", "/"))[1] for path in paths_in(definition, args))
         return mode == "yolo"
+
+
+def _denies_beyond_paths(rule: Rule) -> bool:
+    """True if the rule denies by more than patterns of paths, so that each file is decided about."""
+    return rule.verdict == "deny" and bool(rule.args or rule.patterns or not rule.paths)
 
 
 def _led_to(definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> list[str]:

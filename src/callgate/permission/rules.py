@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.permission.argument_values import Argument
-from callgate.permission.call_paths import RunningValues, paths_of, text_of
+from callgate.permission.call_paths import RunningValues, paths_of, rooted, text_of
 from callgate.permission.patterns import Glob, PathGlob, Regex
 from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
@@ -98,6 +98,11 @@ class Rule:
         return bool(self.paths is not None or self._args or self._has_empty)
 
     @property
+    def names_one(self) -> bool:
+        """True if it names one tool, and no pattern of several."""
+        return self._subject.is_exact
+
+    @property
     def _has_empty(self) -> bool:
         return any(given is not None and not given for given in (self.paths, self.args, self.patterns))
 
@@ -127,7 +132,7 @@ class Rule:
 
     def _paths_fit(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> bool:
         paths = paths_of(definition, args, running, wide=self.verdict != "allow")
-        return self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths))
+        return self._all_or_any(paths, lambda text: any(self._fits(glob, definition, text) for glob in self._paths))
 
     def missing(self, definition: ToolDefinition) -> list[str]:
         """The arguments that the rule is about and that the tool does not have."""
@@ -138,7 +143,7 @@ class Rule:
         """The text that confirms a call: the value of the argument, or the tool's name if it has none that can be typed."""
         if self.confirm is None:
             return ""
-        value = args.get(self.confirm, _default_of(definition, self.confirm))
+        value = args.get(self.confirm, _default_of(definition, self.confirm))  # `_NONE` cannot be typed.
         text = text_of(value) if isinstance(value, (str, int, float)) else ""
         can_be_typed = text.strip() == text and text.isprintable() and 0 < len(text) <= CONFIRMATION_CHARS_MAX
         return text if can_be_typed else definition.name
@@ -163,14 +168,16 @@ class Rule:
     ) -> bool:
         declared = _declared_as(definition, name)
         value: Any = args.get(declared, _default_of(definition, declared))
-        if declared not in args and value is None:
+        if value is _NONE or (declared not in args and value is None and self.verdict == "allow"):
             # Nothing can be said of an argument that the tool does not have.
             return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
         argument = Argument(definition, declared, value, args, running)
         return argument.fits_narrowly(test) if self.verdict == "allow" else argument.fits_widely(test)
 
-    def _fits(self, test: PathGlob, text: str) -> bool:
-        return test.narrow(text) if self.verdict == "allow" else test.wide(text)
+    def _fits(self, test: PathGlob, definition: ToolDefinition, text: str) -> bool:
+        if self.verdict == "allow":
+            return test.narrow(text) or any(map(test.narrow, rooted(definition.roots, text)))
+        return test.wide(text) or any(map(test.wide_at, rooted(definition.roots, text)))
 
     def _all_or_any(self, values: list[str], fits: Callable[[str], bool]) -> bool:
         return bool(values) and (all if self.verdict == "allow" else any)(map(fits, values))
@@ -222,10 +229,14 @@ def _declared_as(definition: ToolDefinition, name: str) -> str:
     return several if name not in names and several in names else name
 
 
+_NONE: Any = object()
+"""The default of an argument that has none; null is a value."""
+
+
 def _default_of(definition: ToolDefinition, name: str) -> Any:
     properties: Any = definition.input_schema.get("properties")
     declared: Any = cast("Mapping[str, Any]", properties).get(name) if isinstance(properties, Mapping) else None
-    return cast("Mapping[str, Any]", declared).get("default") if isinstance(declared, Mapping) else None
+    return cast("Mapping[str, Any]", declared).get("default", _NONE) if isinstance(declared, Mapping) else _NONE
 
 
 def _texts(value: object) -> tuple[str, ...] | None:

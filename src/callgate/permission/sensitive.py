@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from callgate.permission.call_paths import RunningValues, paths_of
+from callgate.permission.call_paths import RunningValues, paths_of, rooted
 from callgate.permission.patterns import AnyPath
 from callgate.types import ToolDefinition
 
@@ -100,7 +100,7 @@ def sensitive_path(
     patterns += () if definition.read_only else runs_code
     if definition.kind not in ("file", "mcp", "worker") or not patterns:
         return None
-    is_sensitive = path_matcher(patterns)
+    is_sensitive = path_matcher(patterns, tuple(definition.roots))
     return next((path for path in paths_of(definition, args, running) if is_sensitive(path)), None)
 
 
@@ -110,7 +110,14 @@ def is_sensitive(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def path_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """A test for paths that one of the patterns names, read widely; copies (`.env~`, `x.p12.bak`) count as the file."""
-    fits = AnyPath(patterns).wide
+def path_matcher(patterns: tuple[str, ...], roots: tuple[str, ...] = ()) -> Callable[[str], bool]:
+    """A test for paths that one of the patterns names, read widely; copies (`.env~`, `x.p12.bak`) count as the file.
+
+    Relative paths start at `roots`, if these are known: absolute patterns hold for them too.
+    """
+    known = AnyPath(patterns)
+
+    def fits(path: str) -> bool:
+        return known.wide(path) or any(map(known.wide_at, rooted(roots, path)))
+
     return lambda path: fits(path) or ((original := _COPY.sub("", path)) != path and fits(original))

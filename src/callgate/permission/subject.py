@@ -17,7 +17,8 @@ from callgate.types import ToolDefinition
 
 __all__ = ["Subject"]
 
-# No name of a tool or server holds one of these, so a pattern with one is a slip: two words, a list, a path, a key.
+# No name of a tool or server holds one of these, so a pattern with one is a slip: two words, a list, a path, a key. A slash
+# is taken where it cannot be one: behind the server's name.
 _NEVER = re.compile(r"[\s,;/=@\"'(){}<>|&#`$%+^~\x00-\x1f\x7f]")
 _NOT = re.compile("!")
 
@@ -43,17 +44,19 @@ class Subject:
         if tool.startswith("@"):
             if server is not None:
                 raise UsageError(f"{what} names its server twice: {tool!r} and server={server!r}")
-            server, slash, inside = tool[1:].partition("/")
-            if not server or (slash and not inside):
+            server, slash, own = tool[1:].partition("/")
+            if not server or (slash and not own):
                 raise UsageError(f"{what} is about {tool!r}: write @server or @server/tool")
-            tool = inside or "*"
-        for name, part in (("tool", tool), ("server", server or "*")):
+            tool = own or "*"
+        inside = tool if server is None else tool.replace("/", "")
+        for name, part in (("tool", inside), ("server", server or "*")):
             if found := _NEVER.search(part) or _NOT.match(part):
                 raise UsageError(
                     f"{what} is about the {name} {part!r}, but no name holds {found[0]!r}: write one name or glob such as "
                     "'delete_*', or '@server/tool'"
                 )
-            Glob(part)
+        Glob(tool)
+        Glob(server or "*")
         return cls(tool, server)
 
     @property
@@ -69,6 +72,9 @@ class Subject:
             return True
         glob = _glob(self.tool)
         names = (definition.own_name, *definition.other_names)
+        if definition.server is not None:
+            # As it is declared beside a tool of the same name: a rule holds whether or not the other server is there.
+            names += (f"{definition.server}__{definition.own_name}",)
         if not wide:
             return any(map(glob.narrow, names))
         return any(map(glob.wide, (*names, definition.name)))
