@@ -457,9 +457,29 @@ def test_what_cannot_be_written_down_does_not_run(tmp_path: Path, caplog: pytest
 
     gate = Gate(ScriptedModel([call("effect"), "no"]), [effect], audit=tmp_path / "file" / "audit.jsonl")
     reply = run(gate.run("Go"))
-    assert (ran, reply.calls[0].state) == ([], "denied")
+    assert (ran, reply.calls[0].state, reply.finish_reason, reply.text) == ([], "denied", "STOP", "no")
     assert "what cannot be written down does not run" in str(reply.calls[0].result)
-    assert "not in the audit log" in caplog.text
+    assert [record.getMessage().partition(" cannot be written")[1:] for record in caplog.records] == [
+        (" cannot be written", ": File exists; calls are refused until it can be")
+    ], "said once, and not twice for each call"
+
+
+def test_a_log_counts_what_it_could_not_write_and_says_when_it_can_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / "file").touch()
+    log = AuditLog(tmp_path / "file" / "audit.jsonl")
+    with pytest.raises(AuditError, match="cannot be written"):
+        log.check()
+    with pytest.raises(AuditError, match="cannot be written"):
+        log.write([{"kind": "start"}])
+    assert (log.failures, log.error) == (1, f"the audit log {str(log.path)!r} cannot be written: File exists")
+    (tmp_path / "file").unlink()
+    log.check()
+    assert log.path.stat().st_size == 0
+    log.write([{"kind": "start"}])
+    assert (log.failures, log.error, verify(log.path).problems) == (1, None, ())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    with pytest.raises(AuditError, match="has 3 bytes"):
+        AuditLog(tmp_path / "keyed.jsonl", key=b"abc").check()
 
 
 def test_the_starts_of_a_batch_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -81,11 +81,13 @@ class CallPipeline:
         elif todo.decide:
             await self._decide(todo.decide)
         else:
-            await self._start(todo.run)
+            has_refused = await self._start(todo.run)
             self._ask_about(todo.approve)
             for call in todo.stop:
                 if call.id in self._running:
                     self._running[call.id].stop(self._owner.calls.cancelled or "")
+            if has_refused:  # What comes next may have changed with it.
+                return True
             is_idle = not self._running and not self._waiting and self._asking is None
             if is_idle and self._inbox.empty():  # On a loop with eager tasks an answer may be here already.
                 return False
@@ -215,11 +217,11 @@ class CallPipeline:
 
     # Admit and run --------------------------------------------------------------------------------------------------------
 
-    async def _start(self, calls: Sequence[FunctionCall]) -> None:
-        """Journal the starts of a batch together, then run them: those whose turn it is."""
+    async def _start(self, calls: Sequence[FunctionCall]) -> bool:
+        """Journal the starts of a batch together, then run them: those whose turn it is. Return whether any was refused."""
         self._leave_places(self._waiting - {call.id for call in calls})
         if not calls:
-            return
+            return False
         wanted = {call.id for call in calls if self._has_turn(call)}
         records = [record for record in self._owner.calls.records() if record.call.id in wanted]
         ready, refused = await self._guard.admit(records)
@@ -228,7 +230,7 @@ class CallPipeline:
         if refused:
             await self._owner.note(*refused)
         if not ready:
-            return
+            return bool(refused)
         now_s = time.time()
         await self._owner.note(*[facts.CallStarted(id=call.id, at_s=now_s) for call in ready], durable=True)
         try:
@@ -239,6 +241,7 @@ class CallPipeline:
             # A call journalled as started ends with a result, whatever happens to this task.
             for call in ready:
                 self._run(call)
+        return bool(refused)
 
     def _has_turn(self, call: FunctionCall) -> bool:
         ordered = self._owner.calls.is_ordered(call.id)

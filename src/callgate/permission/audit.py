@@ -14,6 +14,8 @@ are sealed by a MAC, and with an anchor, each end of the log is also appended to
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import threading
 import time
@@ -46,6 +48,10 @@ except ImportError:  # pragma: no cover - Windows: there one log is for one proc
 
 __all__ = ["AuditLog", "Verified", "files_of", "records_of", "verify"]
 
+logger = logging.getLogger("callgate.outages")
+
+SAID_S = 60.0
+"""How often it is said that a log cannot be written."""
 FILE_BYTES = 64 * 1024 * 1024
 """How large a file gets before the next one is begun."""
 TAIL_BYTES = 1024 * 1024
@@ -101,6 +107,11 @@ class AuditLog:
         self._is_torn = False
         """True if the last line has no end."""
         self._link = Link()
+        self.failures = 0
+        """Writes that failed."""
+        self.error: str | None = None
+        """The sentence about the last write, if it failed."""
+        self._said_s = -math.inf
         self._size = -1
         """The size of the log when this process wrote to it last; another size means that another one wrote."""
 
@@ -121,8 +132,39 @@ class AuditLog:
                 descriptor = os.dup(self._log) if durable and self._sync else -1
             if descriptor >= 0:
                 _reach_disk(descriptor)  # Outside of the lock: others may write while this one waits for the disk.
-        except OSError as error:
-            raise AuditError(f"the audit log {str(self.path)!r} cannot be written: {error.strerror or error}") from error
+        except (OSError, AuditError) as error:
+            raise self._failed(error) from error
+        if self.error is not None:
+            self.error = None
+            logger.warning("the audit log %r is written again", str(self.path))
+
+    def check(self) -> None:
+        """See that the files can be made and opened, without a record.
+
+        Raises:
+            AuditError: they cannot.
+        """
+        try:
+            with self._lock, self._alone():
+                self._open_log()
+        except (OSError, AuditError) as error:
+            raise AuditError(self._sentence(error)) from error
+        self.close()
+
+    def _failed(self, error: OSError | AuditError) -> AuditError:
+        """Note that a write failed, and say so once in a while: calls are refused, and each of them would say it twice."""
+        said = self._sentence(error)
+        self.failures += 1
+        if self.error is None or time.monotonic() >= self._said_s + SAID_S:
+            self._said_s = time.monotonic()
+            logger.error("%s; calls are refused until it can be", said)
+        self.error = said
+        return AuditError(said)
+
+    def _sentence(self, error: OSError | AuditError) -> str:
+        if isinstance(error, AuditError):
+            return str(error)
+        return f"the audit log {str(self.path)!r} cannot be written: {error.strerror or error}"
 
     def close(self) -> None:
         """Close the files; the next record opens them again."""

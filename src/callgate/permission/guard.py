@@ -336,7 +336,7 @@ class CallGuard:
         try:
             await self._log_starts([record for record in ready if record.call.id not in self._logged])
         except AuditError:
-            logger.exception("calls are refused")
+            logger.debug("calls are refused", exc_info=True)  # The log itself has said so.
             reason = "The audit log cannot be written, and what cannot be written down does not run."
             refused += [_refusal(record.call, reason, by="limit") for record in ready]
             for record in ready:
@@ -424,7 +424,7 @@ class CallGuard:
             self.guard.audit.write([self._end_record(record) for record in records])
         except AuditError:
             # The effect has been; all that can be done is to say so, and to start nothing more.
-            logger.exception("what came of calls is not in the audit log")
+            logger.debug("what came of calls is not in the audit log", exc_info=True)
 
     def close(self) -> None:
         """The run is over: nobody waits any more."""

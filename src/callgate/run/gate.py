@@ -154,6 +154,11 @@ class Gate(RunMethods):
         return list(self._config.declare().definitions)
 
     @property
+    def audit(self) -> AuditLog | None:
+        """The audit log, if there is one."""
+        return self._config.guard.audit
+
+    @property
     def policy(self) -> Policy:
         """The permission policy; its `problems` also name rules that none of the gate's tools can fit."""
         guard = self._config.guard
