@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel
+from callgate.store.statistics import StoreStatistics
 
 from .conftest import Site
 
@@ -169,3 +170,12 @@ def test_a_file_that_could_only_be_read_when_it_was_opened_is_written_as_soon_as
         command = [sys.executable, "-c", REOPENS, f"{folder}/sessions.db"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr, done.returncode) == (["refused", "written"], "", 0)
+
+
+def test_the_log_has_a_line_when_the_store_begins_to_fail_and_one_when_it_is_written_again(caplog) -> None:
+    statistics = StoreStatistics()
+    for error in (None, "the disk is full", "the disk is full", None, None, "the disk is full", None):
+        statistics.wrote(error)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "the store cannot be written: the disk is full"), ("WARNING", "the store is written again"),
+    ]  # fmt: skip

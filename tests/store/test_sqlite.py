@@ -505,3 +505,25 @@ def test_a_replica_that_fails_is_not_asked_again_for_a_while(tmp_path, caplog, m
             await store.aclose()
 
     asyncio.run(story())
+
+
+def test_a_deleted_text_is_in_no_file_of_the_store_any_more(tmp_path: Path) -> None:
+    path, secret = tmp_path / "sessions.db", "a text that nobody may read"
+
+    def holders() -> list[str]:
+        return [file.name for file in tmp_path.iterdir() if secret.encode() in file.read_bytes()]
+
+    async def story() -> None:
+        store = sqlite_store(path)
+        for session in ("a", "b"):
+            lease = await store.acquire(session, owner="me")
+            content: Any = {"role": "user", "parts": [{"text": secret if session == "a" else "hello"}]}
+            await store.append(lease, [RunStarted(content=content)], position=0)
+            await store.release(lease)
+        assert holders() != []
+        assert await store.delete("a")
+        assert holders() == []
+        assert [info.id for info in await store.sessions()] == ["b"]
+        await store.aclose()
+
+    asyncio.run(story())

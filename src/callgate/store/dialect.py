@@ -109,6 +109,10 @@ class Dialect(Protocol):
         """Return a new receiver of these signals."""
         ...
 
+    def forget(self, connection: Any) -> None:
+        """Remove what was deleted from files of the database's own, as far as that takes no time. After a commit."""
+        ...
+
     def try_lock(self, transaction: Transaction, name: str) -> bool:
         """Lock a name until the transaction ends; return False at once if another transaction has it."""
         ...
@@ -146,6 +150,8 @@ class Transaction:
         self._dialect = dialect
         self.has_added = False
         """True if rows were added, which needs room; others that are changed may not."""
+        self.has_forgotten = False
+        """True if something was deleted that is to be in no file any more."""
 
     def run(self, sql: str, *values: Any) -> int:
         """Execute a statement; return how many rows it changed."""

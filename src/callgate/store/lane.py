@@ -260,6 +260,8 @@ class Lane:
         self._connection.commit()
         if tx.has_added:
             self._statistics.wrote()
+        if tx.has_forgotten:
+            self._dialect.forget(self._connection)
         return outcomes
 
     def _roll_back(self) -> None:

@@ -155,6 +155,9 @@ class Postgres:
             sender.execute(f"NOTIFY {CHANNEL}")
         return connection
 
+    def forget(self, connection: Any) -> None:
+        """Do nothing: the server frees what was deleted by itself."""
+
     def try_lock(self, transaction: Transaction, name: str) -> bool:
         """Lock a name for the transaction, if no other one has it."""
         return bool(transaction.rows("SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))", f"callgate {name}")[0][0])

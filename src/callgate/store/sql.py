@@ -368,6 +368,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
             tx.run("DELETE FROM callgate_answers WHERE session = ?", session)
             leave_name(tx, session)
+            tx.has_forgotten = True
             return True
 
         return await self._database.do(work, durable=True, silence_s=self.patience_s)

@@ -34,6 +34,8 @@ __all__ = ["salvaged", "sqlite_store"]
 
 BUSY_S = 10.0
 """How long a commit waits for the one of another process."""
+FORGET_MS = 200
+"""How long the log is waited for after a deletion."""
 RETRY_S = 0.01
 """How long an opening waits between two tries, where SQLite does not wait by itself."""
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -174,6 +176,14 @@ class Sqlite:
     def answer_signal(self) -> AnswerSignal:
         """Return a receiver that only looks now and then."""
         return AnswerSignal(None)
+
+    def forget(self, connection: Any) -> None:
+        """Empty the write-ahead log, which still has the text; somebody who reads it is not waited for long."""
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute(f"PRAGMA busy_timeout = {FORGET_MS}").close()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000:.0f}").close()
 
     def try_lock(self, transaction: Transaction, name: str) -> bool:
         """Return True: the transaction has locked the whole file."""

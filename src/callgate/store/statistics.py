@@ -5,6 +5,7 @@ Durations and events come in from any thread; numbers for metrics go out.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -13,6 +14,10 @@ from dataclasses import dataclass, field
 
 __all__ = ["BOUNDS_S", "Histogram", "StoreStatistics"]
 
+logger = logging.getLogger("callgate.outages")
+
+SAID_S = 60.0
+"""How often it is said at most that a store begins to fail."""
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -57,6 +62,8 @@ class StoreStatistics:
         self.write_error: str | None = None
         """The error of a write, until facts are written again; None if there was none."""
 
+        self._said_s, self._has_said = -math.inf, False
+
     def took(self, duration_s: float, *, failed: bool) -> None:
         """Count an operation."""
         with self._lock:
@@ -65,10 +72,20 @@ class StoreStatistics:
 
     def wrote(self, error: str | None = None) -> None:
         """Note the outcome of a write."""
+        now_s = time.monotonic()
         with self._lock:
+            begins = error is not None and self.write_error is None and now_s >= self._said_s + SAID_S
+            ends = error is None and self._has_said
+            if begins:
+                self._said_s = now_s
+            self._has_said = (self._has_said or begins) and not ends
             self.write_error = error
             if error is None:
-                self.written_s = time.monotonic()
+                self.written_s = now_s
+        if begins:
+            logger.warning("the store cannot be written: %s", error)
+        elif ends:
+            logger.warning("the store is written again")
 
     def count(self, name: str) -> None:
         """Count an event of this name."""
