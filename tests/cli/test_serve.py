@@ -49,6 +49,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, int]]]
         (["--root", "/no/such/folder"], {}, 42, "/no/such/folder"),
         (["--provider", "gemini"], {}, 2, "GEMINI_API_KEY"),
         (["--port", "70000"], {}, 2, "70000"),
+        (["--stop-s", "inf"], {}, 2, "'inf' is no number of seconds"),
+        (["--drain-s", "nan"], {}, 2, "'nan' is no number of seconds"),
+        (["--set", "retention.sessions=0d"], {}, 42, "would delete every session"),
+        (["--set", "store_replica=postgresql://db2/x"], {}, 42, "store_replica needs a store in PostgreSQL"),
+        (["--audit", "/proc/none/audit.jsonl"], {}, 42, "cannot be written"),
     ],
 )
 def test_a_service_that_cannot_start_says_why(words, environment, code, sentence, served, capsys, monkeypatch) -> None:
@@ -202,3 +207,19 @@ def test_a_token_is_made_up_and_printed_as_a_link_unless_there_is_one(served, ca
 def test_workers_that_make_no_sense_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--port", "0", "--provider", "demo", "--ephemeral", *words]) in (2, 42)
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("files", "connections", "is_said"),
+    [((1024, 1024), 768, True), ((256, 1024), 768, True), ((128, 128), 64, True), ((1024, 8192), 2000, False)],
+)
+def test_there_are_as_many_connections_as_the_limit_of_open_files_has_room_for(
+    files: tuple[int, int], connections: int, is_said: bool, served, capsys, monkeypatch
+) -> None:
+    limit: list[tuple[int, int]] = [files]
+    monkeypatch.setattr("resource.getrlimit", lambda kind: limit[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda kind, wanted: limit.append(wanted))
+    assert main(["serve", "--port", "0", "--ephemeral", "--provider", "demo"]) == 0
+    [(service, _)] = served
+    assert (service.options.connections, limit[-1][0]) == (connections, files[1])
+    assert (f"at most {connections} connections at once" in capsys.readouterr().err) is is_said

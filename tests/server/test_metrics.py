@@ -102,6 +102,7 @@ def test_no_counter_goes_back_when_a_process_ends_and_another_takes_its_place(st
     left = samples(first)
     assert left[RUNS] == 5
     assert left["callgate_runs_live"] == 0
+    assert left["callgate_processes_silent"] == 1
     again = begin(1)
     assert samples(again)[RUNS] == 5
     chat(again, 1)
@@ -117,3 +118,19 @@ def test_gauges_of_one_thing_that_all_share_are_not_added_up() -> None:
     text = "# TYPE callgate_approvals_waiting gauge\ncallgate_approvals_waiting 2\n# TYPE a gauge\na 1.5\n"
     parts = [shared_metrics._parsed(text)] * 2
     assert shared_metrics.added(parts) == text.replace("a 1.5", "a 3")
+
+
+def test_an_audit_log_that_cannot_be_written_is_in_the_health_and_the_metrics(
+    serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    script = [call("poke", where="a"), "It was refused."]
+    site = serve(Gate(ScriptedModel(script), [poke], audit=tmp_path / "file" / "audit.jsonl"))
+    chat = site.chat({"prompt": "go"})
+    assert (chat.status, chat.json["metadata"]["finish_reason"]) == (200, "STOP")
+    assert "It was refused." in str(chat.json)
+    health = site.get("/api/v1/health").json
+    assert (health["status"], health["audit"]["state"]) == ("degraded", "failing")
+    assert "cannot be written" in health["audit"]["error"]
+    assert b"callgate_audit_failing 1" in site.get("/metrics").body
+    assert [record.levelname for record in caplog.records if record.name == "callgate.outages"] == ["ERROR"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -198,8 +199,23 @@ def test_an_access_log_that_was_moved_away_is_made_anew_for_its_owner_alone(tmp_
     assert [stat.S_IMODE(file.stat().st_mode) for file in (moved, place)] == [0o600, 0o600]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+def test_an_access_log_on_a_full_disk_is_said_once_and_counted(monkeypatch, capsys, caplog) -> None:
+    monkeypatch.setattr(access_log.logger, "handlers", [])
+    access_log.start_access_log("/dev/full")
+    for _ in range(20):
+        access_log.write(path="/a")
+    assert access_log.failures() == 20
+    with contextlib.suppress(OSError):
+        access_log.logger.handlers[0].stream.close()  # type: ignore[attr-defined]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the access log /dev/full cannot be written: No space left on device"
+    ]
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_processes_end_with_the_one_that_started_them_however_it_ends(tmp_path, number: signal.Signals) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-m", "callgate", "serve", "--port", "0", "--provider", "demo", "--workers", "2"]

@@ -6,6 +6,7 @@ Turns click's values into one frozen `Options`. Other sources of settings (files
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -16,9 +17,25 @@ if TYPE_CHECKING:
     from callgate.config import Settings
 
 __all__ = [
-    "API_NAMES", "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "Options", "options_of", "session_options",
-    "set_option", "store_option", "workers_option",
+    "API_NAMES", "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "SECONDS", "Options", "options_of",
+    "session_options", "set_option", "store_option", "workers_option",
 ]  # fmt: skip
+
+
+class _Seconds(click.FloatRange):
+    """Seconds from 0 on. Python reads `inf` and `nan` as numbers, and no wait ends or begins with them."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return found
+
+
+SECONDS = _Seconds(0)
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

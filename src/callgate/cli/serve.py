@@ -29,6 +29,7 @@ from callgate.cli.options import (
     APPROVAL_MODES,
     CALL_MODES,
     PROVIDER_NAMES,
+    SECONDS,
     set_option,
     store_option,
 )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from callgate.cli.provider import ProviderChoice
     from callgate.config import Settings
     from callgate.models import Mode as CallMode
-    from callgate.permission import Mode
+    from callgate.permission import AuditLog, Mode
     from callgate.run.gate import Gate
     from callgate.store import Store
     from callgate.types import Limits
@@ -50,6 +51,8 @@ PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
 FILES_MAX = 16_384
+FILES_OWN_MIN = 64
+"""Open files for other things than connections of clients: the store, models, MCP servers, workers, logs."""
 SERVICES_MAX = 64
 _PR_SET_DUMPABLE = 4
 SESSION_WAIT_S = 0.5
@@ -140,12 +143,12 @@ class Options:
 @click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
 @click.option(
     "--drain-s",
-    type=click.FloatRange(0),
+    type=SECONDS,
     default=0.0,
     show_default=True,
     help="How long to work on after SIGTERM, while /health says that load balancers should turn elsewhere.",
 )
-@click.option("--stop-s", type=click.FloatRange(0), default=10.0, show_default=True, help="How long runs may take to end.")
+@click.option("--stop-s", type=SECONDS, default=10.0, show_default=True, help="How long runs may take to end.")
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
@@ -175,13 +178,20 @@ def serve(ctx: click.Context, **given: Any) -> None:
         ctx.exit(_serve_many(options, token))
     # Nobody sits before a service who would see its errors otherwise.
     start_logging(settings["log_level"] or "error", secrets=secrets_of(settings))
+    if not settings["log_level"]:
+        logging.getLogger("callgate.outages").setLevel("WARNING")  # When something ends that was said to fail.
     if options.access_log is not None:
         _start_access_log(options.access_log)
     if options.debug:
         logging.getLogger("uvicorn").addHandler(log_handler(secrets_of(settings)))
         logging.getLogger("uvicorn").setLevel(logging.INFO)
     chosen = {key: settings[key] for key in ("durable", "store_replica")}
-    with opened(None if options.ephemeral else store_place(options.store), chosen) as store:
+    place = None if options.ephemeral else store_place(options.store)
+    if chosen["store_replica"] and not (place or "").startswith(("postgresql://", "postgres://")):
+        raise InputError(
+            "store_replica needs a store in PostgreSQL: leave it out, or name one with --store postgresql://..."
+        )
+    with opened(place, chosen) as store:
         _serve(options, token, store)
 
 
@@ -323,7 +333,9 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
     gate, offers = _gate(options, chosen, store)
     if options.tls_cert is not None:
         _check_tls(options)
+    connections = _connections(ServiceOptions().connections)
     service_options = ServiceOptions(
+        connections=connections,
         token=token,
         identities=None if options.access is None else _identities(options.access),
         models=options.allow_model,
@@ -357,16 +369,15 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
                 # Behind the '#' it reaches no server log; it is new each time.
                 click.echo(f"open {shown}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
         chosen.warm()
-        _allow_many_connections()
         listen(service, [listener], tls=None if options.tls_cert is None else (options.tls_cert, options.tls_key))
 
 
 def _check_tls(options: Options) -> None:
-    from callgate.server.listen import tls_context
+    from callgate.server.certificate import Certificate
 
     assert options.tls_cert is not None
     try:
-        tls_context(options.tls_cert, options.tls_key)
+        Certificate(options.tls_cert, options.tls_key)
     except OSError as error:
         raise InputError(f"the certificate {options.tls_cert} cannot be used: {error}") from error
 
@@ -397,7 +408,7 @@ def _endpoints(options: Options) -> tuple[str, ...]:
 def _gate(options: Options, chosen: ProviderChoice, store: Store) -> tuple[Gate, list[object]]:
     """The gate, and the functions for MCP clients alone: resources and prompts."""
     from callgate.cli.build_chat import policy_of
-    from callgate.cli.settings import audit_log, limits_of, prices_of
+    from callgate.cli.settings import limits_of, prices_of
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools, split_offers
     from callgate.errors import UsageError
     from callgate.run.gate import Gate
@@ -420,7 +431,7 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> tuple[Gate,
             mode=options.mode,
             system=options.system,
             policy=policy,
-            audit=audit_log(options.audit, settings),
+            audit=_audit(options, settings),
             store=store,
             limits=limits,
             settings=settings["settings"],
@@ -433,6 +444,19 @@ def _gate(options: Options, chosen: ProviderChoice, store: Store) -> tuple[Gate,
     return gate, offers
 
 
+def _audit(options: Options, settings: Settings) -> AuditLog | None:
+    from callgate.cli.settings import audit_log
+    from callgate.errors import AuditError
+
+    log = audit_log(options.audit, settings)
+    try:
+        if log is not None:
+            log.check()
+    except AuditError as error:
+        raise InputError(str(error)) from error
+    return log
+
+
 def _age(settings: Settings, key: str) -> float | None:
     """Return how long something is kept, in seconds; None: for ever."""
     from callgate.config.age import age_s
@@ -442,9 +466,12 @@ def _age(settings: Settings, key: str) -> float | None:
     if text in (None, "", "never"):
         return None
     try:
-        return age_s(text, name=key)
+        found_s = age_s(text, name=key)
     except UsageError as error:
         raise InputError(str(error)) from error
+    if not found_s:
+        raise InputError(f"{key} {text!r} would delete every session when it is over: use at least 1m, or never")
+    return found_s
 
 
 def _providers(default: str, env: Mapping[str, str], limits: Limits) -> Any:
@@ -505,15 +532,24 @@ def _listening(host: str, port: int) -> socket.socket:
         raise click.ClickException(f"cannot listen on {host} port {port}: {error}") from error
 
 
-def _allow_many_connections() -> None:
-    """Systems let a program have few open files unless it asks for more."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+def _connections(most: int) -> int:
+    """Ask for as many open files as the system allows, and return how many of them may be connections."""
+    try:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
-        if soft < wanted:
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            files = wanted if soft == resource.RLIM_INFINITY else soft
+        else:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            files = wanted
+    except (ImportError, OSError, ValueError):
+        return most
+    allowed = max(1, files - max(FILES_OWN_MIN, files // 4))
+    if allowed < most:
+        _say(f"at most {allowed} connections at once, because this process may have {files} open files (ulimit -n)")
+    return min(most, allowed)
 
 
 def _say(sentence: str) -> None:

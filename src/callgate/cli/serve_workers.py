@@ -59,9 +59,12 @@ def run_workers(count: int, listener: socket.socket, args: list[str], token: str
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
+    from callgate.server.listen import has_terminal
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # As by nohup.
-            signal.signal(number, stop)
+            is_reload = number == signal.SIGHUP and not has_terminal()  # The processes look at their files by themselves.
+            signal.signal(number, (lambda number, frame: None) if is_reload else stop)
     workers = [_Worker(number) for number in range(count)]
     read_end, write_end = os.pipe()  # Nobody else has the end to write to, so that it closes with this process.
     folder, secret = _private_folder(), secrets.token_hex(32)

@@ -9,19 +9,24 @@ import datetime
 import io
 import logging
 import logging.handlers
+import math
 import os
 import re
 import sys
+import time
 from typing import Any
 
 from callgate import strict_json
 
-__all__ = ["logger", "request_id", "start_access_log", "write"]
+__all__ = ["failures", "logger", "request_id", "start_access_log", "write"]
 
 logger = logging.getLogger("callgate.access")
 logger.propagate = False
+outages = logging.getLogger("callgate.outages")
 
 PATH_CHARS = 500
+SAID_S = 60.0
+"""How often it is said that lines cannot be written."""
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -45,8 +50,25 @@ def write(**fields: Any) -> None:
 class _PrivateFile(logging.handlers.WatchedFileHandler):
     """A file that its owner alone can read, also after it was moved away and made anew."""
 
+    failures = 0
+    """Lines that could not be written, or not at once."""
+    _said_s = -math.inf
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once in a while that lines cannot be written: a full disk stays full for many requests."""
+        self.failures += 1
+        if time.monotonic() >= self._said_s + SAID_S:
+            self._said_s = time.monotonic()
+            error = sys.exc_info()[1]
+            outages.error("the access log %s cannot be written: %s", self.baseFilename, getattr(error, "strerror", error))
+
     def _open(self) -> io.TextIOWrapper:
         return open(self.baseFilename, "a", encoding=self.encoding, opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+def failures() -> int:
+    """Return how many lines could not be written."""
+    return sum(handler.failures for handler in logger.handlers if isinstance(handler, _PrivateFile))
 
 
 def start_access_log(place: str) -> None:

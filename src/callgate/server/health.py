@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from callgate import __version__
 from callgate.errors import CallgateError
+from callgate.server.certificate import tls_trouble_of
 from callgate.server.errors import json_response
 from callgate.server.identity import CURRENT_PRINCIPAL, trouble_of
 from callgate.server.openapi import Operation, table
@@ -61,7 +62,10 @@ async def state_of(service: Service) -> JsonObject:
         if isinstance(state := getattr(toolset, "health", None), dict)
     ]
     trouble, access_trouble = service.model_trouble, trouble_of(service.options.identities)
-    is_degraded = trouble is not None or access_trouble is not None or any(server["error"] for server in servers)
+    audit = service.gate.audit
+    audit_trouble, tls_trouble = None if audit is None else audit.error, tls_trouble_of(service.certificate)
+    troubles = (trouble, access_trouble, audit_trouble, tls_trouble, *(server["error"] for server in servers))
+    is_degraded = any(found is not None for found in troubles)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
     is_ending = service.stopping or service.draining
     status = "down" if store["state"] == "down" or is_ending else "degraded" if is_degraded else "healthy"
@@ -80,6 +84,8 @@ async def state_of(service: Service) -> JsonObject:
         },
         "store": store,
         "access": {"state": "failing" if access_trouble else "ok", "error": access_trouble},
+        "audit": {"state": "failing" if audit_trouble else "ok", "error": audit_trouble},
+        "tls": {"state": "failing" if tls_trouble else "ok", "error": tls_trouble},
         "servers": servers,
         "workers": workers,
         # Field names of an older service, for monitors that know these.

@@ -13,7 +13,6 @@ import gc
 import os
 import signal
 import socket
-import ssl
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Generator
@@ -24,16 +23,19 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from callgate.server.app import create_app
+from callgate.server.certificate import Certificate
 from callgate.server.connection import Connection
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
-__all__ = ["Server", "config_of", "listening_socket", "serve", "server_for", "tls_context", "unix_socket"]
+__all__ = ["Server", "config_of", "has_terminal", "listening_socket", "serve", "server_for", "unix_socket"]
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 15
 UNCOLLECTED_MAX = 20_000
 """Objects that may be made, and not gone by themselves, before the collector looks at them."""
+LOOK_TICKS = 20
+"""How often the files of the certificate are looked at, in tenths of a second."""
 LAST_S = 10.0
 """How much longer than its runs the service may take to end."""
 
@@ -51,8 +53,10 @@ class Server(uvicorn.Server):
         *,
         on_drain: Callable[[], Awaitable[None]] | None = None,
         is_alone: bool = False,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__(config)
+        self._certificate = certificate
         self._on_drain, self._on_stop = on_drain, on_stop
         self._is_alone = is_alone
 
@@ -70,6 +74,19 @@ class Server(uvicorn.Server):
             self._on_drain = None  # Somebody waits at the terminal.
         self.should_exit = True
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look at the files of the certificate every few seconds."""
+        if self._certificate is not None and counter % LOOK_TICKS == 0:
+            self._certificate.look()
+        return await super().on_tick(counter)
+
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        """End it if its terminal was closed; without one, look at the files that it was given, as daemons do."""
+        if not (self._is_alone and not has_terminal()):
+            self.handle_exit(sig, frame)
+        elif self._certificate is not None:
+            self._certificate.look()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Let a terminal that is closed end it as SIGTERM does, unless the program says otherwise, as by nohup."""
@@ -79,7 +96,7 @@ class Server(uvicorn.Server):
             with super().capture_signals():
                 yield
             return
-        signal.signal(hangup, self.handle_exit)
+        signal.signal(hangup, self.handle_hangup)
         try:
             with super().capture_signals():
                 yield
@@ -121,16 +138,20 @@ def _settle_memory() -> None:
 
 def server_for(service: Service, *, is_alone: bool = False, tls: tuple[str, str | None] | None = None) -> Server:
     """A server that is ready to run; setting its `should_exit` ends it as a signal would."""
-    config = config_of(create_app(service), service.options, tls)
+    config = config_of(create_app(service), service.options)
     drain = service.drain if service.options.drain_s else None
-    return Server(config, service.stop, on_drain=drain, is_alone=is_alone)
+    if tls is not None:
+        config.load()
+        service.certificate = Certificate(*tls)
+        config.ssl = service.certificate.context
+    return Server(config, service.stop, on_drain=drain, is_alone=is_alone, certificate=service.certificate)
 
 
-def config_of(app: ASGIApp, options: ServiceOptions, tls: tuple[str, str | None] | None = None) -> uvicorn.Config:
+def config_of(app: ASGIApp, options: ServiceOptions) -> uvicorn.Config:
     """uvicorn's settings for an application behind strict connections."""
     waiting: dict[Connection, None] = {}
     protocol = type("Connection", (Connection,), {"options": options, "waiting": waiting})
-    config = uvicorn.Config(
+    return uvicorn.Config(
         cast("Any", app),
         http=cast("Any", protocol),
         ws="none",
@@ -144,22 +165,15 @@ def config_of(app: ASGIApp, options: ServiceOptions, tls: tuple[str, str | None]
         log_config=None,
         log_level="warning",
     )
-    if tls is not None:
-        config.load()
-        config.ssl = tls_context(*tls)
-    return config
 
 
-def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
-    """The TLS settings of a server with a certificate (chain) and its key, which may be in the same file.
-
-    Raises:
-        OSError: the files cannot be read, or do not fit each other (`ssl.SSLError`).
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    return context
+def has_terminal() -> bool:
+    """Return whether one of the standard streams is a terminal."""
+    for descriptor in range(3):
+        with contextlib.suppress(OSError):
+            if os.isatty(descriptor):
+                return True
+    return False
 
 
 def unix_socket(path: str) -> socket.socket:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.errors import StoreError
+from callgate.server import access_log
 from callgate.server.approvals import count_waiting
 from callgate.server.counters import BOUNDS_S, Histogram
 from callgate.server.identity import trouble_of
@@ -24,6 +25,8 @@ from callgate.store.statistics import StoreStatistics
 from callgate.wire.endpoint_health import endpoint_states
 
 if TYPE_CHECKING:
+    from callgate.permission import AuditLog
+    from callgate.server.certificate import Certificate
     from callgate.server.service import Service
 
 __all__ = ["routes", "text_of"]
@@ -49,6 +52,9 @@ async def text_of(service: Service) -> str:
         *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
         *_gauge("callgate_kept_bytes", service.kept_bytes),
         *_gauge("callgate_access_file_invalid", int(trouble_of(service.options.identities) is not None)),
+        *_audit_lines(service.gate.audit),
+        *_counter("callgate_access_log_failures_total", {(): access_log.failures()}, ()),
+        *_certificate_lines(service.certificate),
         *_counter("callgate_sessions_swept_total", {(): service.sweeper.swept}, ()),
         *_store_lines(service.store),
         *_endpoint_lines(),
@@ -104,6 +110,19 @@ def _store_lines(store: object) -> Iterator[str]:
     yield from _gauge("callgate_store_waiting", found.waiting)
     for name in ("lost", "busy"):
         yield from _counter(f"callgate_leases_{name}_total", {(): getattr(found, name)}, ())
+
+
+def _audit_lines(audit: AuditLog | None) -> Iterator[str]:
+    """The state of the audit log, and the writes that failed."""
+    yield from _gauge("callgate_audit_failing", int(audit is not None and audit.error is not None))
+    yield from _counter("callgate_audit_failures_total", {(): 0 if audit is None else audit.failures}, ())
+
+
+def _certificate_lines(certificate: Certificate | None) -> Iterator[str]:
+    """When the certificate ends, in seconds since 1970, if there is one whose end is known."""
+    yield "# TYPE callgate_tls_certificate_expires_seconds gauge"
+    if certificate is not None and certificate.expires_s is not None:
+        yield f"callgate_tls_certificate_expires_seconds {certificate.expires_s:.0f}"
 
 
 def _endpoint_lines() -> Iterator[str]:

@@ -31,6 +31,7 @@ from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
 from callgate.server.admissions import ANSWER_TOKENS, ANSWER_TOKENS_MAX, Admissions
+from callgate.server.certificate import Certificate
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
@@ -201,6 +202,8 @@ class Service:
         """When the calls that wait were last counted, and how many they were."""
         self.shared_metrics: SharedMetrics | None = None
         """The metrics of all processes, where there are several."""
+        self.certificate: Certificate | None = None
+        """The certificate that it serves with, if it does."""
         self.peer_apps: dict[str, ASGIApp] = {}
         """Applications by path that answer requests which other processes of the service pass on."""
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []

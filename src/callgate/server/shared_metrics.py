@@ -32,6 +32,8 @@ _GAUGES: dict[str, Callable[[Iterable[float]], float]] = {
     "callgate_approvals_waiting": max,  # Of the store that they share.
     "callgate_access_file_invalid": max,
     "callgate_store_writes_failing": max,
+    "callgate_audit_failing": max,
+    "callgate_tls_certificate_expires_seconds": min,
     "callgate_endpoint_down": max,
     "callgate_endpoint_pause_seconds": max,
     "process_start_time_seconds": min,
@@ -46,6 +48,8 @@ class SharedMetrics:
         self._peers, self._own = peers, own
         self._before = _counters(_parsed(self._noted(peers.number)))
         """The counters of the processes that had its number before."""
+        self.silent = 0
+        """Processes that did not answer when all were asked last."""
 
     async def own(self) -> str:
         """Return the metrics of this process, with the counters of those that had its number before."""
@@ -57,9 +61,10 @@ class SharedMetrics:
     async def all(self) -> str:
         """Return the metrics of all processes."""
         found = {int(match[1]) for name in os.listdir(self._peers.folder) if (match := _FILE.fullmatch(name))}
-        others = sorted(found - {self._peers.number})
+        others, self.silent = sorted(found - {self._peers.number}), 0
         texts = await asyncio.gather(self.own(), *map(self._other, others))
-        return added([*map(_parsed, texts)])
+        silent = {("callgate_processes_silent", "gauge"): {"callgate_processes_silent": float(self.silent)}}
+        return added([*map(_parsed, texts), silent])
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer another process, as an ASGI application."""
@@ -81,6 +86,7 @@ class SharedMetrics:
             async with asyncio.timeout(PEER_S):
                 await self._peers.forward(number, scope, b"", receive, send)
         except (PeerGoneError, HttpError, TimeoutError):
+            self.silent += 1
             return added([_counters(_parsed(self._noted(number)))])
         return body.decode()
 
