@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anthropic
 import pytest
 from google.genai import types as genai_types
 
@@ -100,3 +101,85 @@ def test_a_front_end_of_the_ai_sdk_gets_sources_files_and_suggestions(site: Any)
     assert found["source-url"] == {"type": "source-url", "sourceId": "source-1", "url": URI, "title": TITLE}
     assert found["file"] == {"type": "file", "url": "data:image/png;base64,AP8=", "mediaType": "image/png"}
     assert found["data-search-suggestions"]["data"]["links"][0]["text"] == "oslo"
+    assert found["data-metadata"]["data"]["safetyRatings"] == CANDIDATE["safetyRatings"]
+
+
+def has_everything(extra: Any) -> None:
+    """Check the field for what a protocol has no place for."""
+    assert extra["google"]["metadata"]["groundingMetadata"] == CANDIDATE["groundingMetadata"]
+    assert extra["google"]["metadata"]["safetyRatings"] == CANDIDATE["safetyRatings"]
+    assert extra["google"]["search_links"] == [{"text": "oslo", "url": "https://www.google.com/search?q=oslo"}]
+
+
+def events_of(body: bytes) -> list[Any]:
+    found = [line for block in body.decode().split("\n\n") for line in block.split("\n") if line.startswith("data: {")]
+    return [json.loads(line[6:]) for line in found]
+
+
+NOTE = {"type": "url_citation", "start_index": 0, "end_index": 12, "url": URI, "title": TITLE}
+
+
+def test_a_response_has_the_annotations_of_a_text_that_an_image_follows(site: Any) -> None:
+    answer = site.post("/v1/responses", {"model": "callgate", "input": "Weather?"}).json
+    [message] = [item for item in answer["output"] if item["type"] == "message"]
+    assert message["content"][0]["annotations"] == [NOTE]
+    has_everything(answer["extra_content"])
+
+
+def test_a_streamed_response_annotates_a_text_that_is_over(site: Any) -> None:
+    events = events_of(site.post("/v1/responses", {"model": "callgate", "input": "Weather?", "stream": True}).body)
+    [added] = [event for event in events if event["type"] == "response.output_text.annotation.added"]
+    done = events[-1]["response"]
+    assert added["annotation"] == NOTE
+    assert done["output"][added["output_index"]]["id"] == added["item_id"]
+    assert done["output"][added["output_index"]]["content"][0]["annotations"] == [NOTE]
+    has_everything(done["extra_content"])
+
+
+def test_annotations_are_in_the_message_that_has_the_passage(serve: Callable[..., Any]) -> None:
+    image = {"inlineData": {"mimeType": "image/png", "data": "AP8="}}
+    support = {"segment": {"partIndex": 2, "endIndex": 3, "text": "Ann"}, "groundingChunkIndices": [0]}
+    candidate = CANDIDATE | {
+        "content": {"role": "model", "parts": [{"text": "First. "}, image, {"text": "Ann won."}]},
+        "groundingMetadata": {"groundingChunks": [{"web": {"uri": URI, "title": TITLE}}], "groundingSupports": [support]},
+    }
+    with FakeGemini.in_thread([{"candidates": [candidate]}]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        answer = serve(Gate(model)).post("/v1/responses", {"model": "callgate", "input": "x"}).json
+    parts = [item["content"][0] for item in answer["output"] if item["type"] == "message"]
+    assert [(part["text"], part["annotations"]) for part in parts] == [
+        ("First. ", []),
+        ("Ann won.", [NOTE | {"end_index": 3}]),
+    ]
+
+
+CITATION = {
+    "type": "web_search_result_location",
+    "cited_text": "Oslo is dry.",
+    "url": URI,
+    "title": TITLE,
+    "encrypted_index": "",
+}
+QUESTION = {"model": "callgate", "max_tokens": 9, "messages": [{"role": "user", "content": "Weather?"}]}
+
+
+def test_a_message_of_anthropic_has_citations_and_the_rest_as_google_sent_it(site: Any) -> None:
+    answer = site.post("/v1/messages", QUESTION).json
+    read = anthropic.types.Message.model_validate(answer)
+    assert [block.type for block in read.content] == ["text", "text"]
+    assert answer["content"][0]["citations"] == [CITATION]
+    has_everything(answer["extra_content"])
+    assert answer["extra_content"]["google"]["media"] == [{"mime_type": "image/png", "data": "AP8="}]
+
+
+def test_a_streamed_message_of_anthropic_has_citations_in_the_text_that_is_last(site: Any) -> None:
+    events = events_of(site.post("/v1/messages", QUESTION | {"stream": True}).body)
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert [delta["citation"] for delta in deltas if delta["type"] == "citations_delta"] == [CITATION]
+    [ended] = [event for event in events if event["type"] == "message_delta"]
+    has_everything(ended["extra_content"])
+
+
+def test_an_interaction_has_what_google_reported(site: Any) -> None:
+    answer = site.post("/v1beta/interactions", {"model": "callgate", "input": "Weather?"}).json
+    has_everything(answer["extra_content"])

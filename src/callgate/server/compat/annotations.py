@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from callgate.content.metadata import candidate_fields, made_media, metadata_of, server_steps_of
-from callgate.content.read import parts_of, text_of
+from callgate.content.read import is_plain_text, is_thought, parts_of, same_kind_of_text, text_of
 from callgate.events import plain
-from callgate.metadata import Source
+from callgate.metadata import Citation, Source
 from callgate.server.compat.chat_request import EXTRA, GOOGLE
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["logprobs_of", "media_fields", "message_fields", "metadata_fields"]
+__all__ = ["SaidText", "TextBlock", "extra_fields", "logprobs_of", "media_fields", "message_fields", "metadata_fields"]
 
 
 def message_fields(content: Content, raw: Sequence[Mapping[str, Any]]) -> JsonObject:
@@ -46,9 +46,9 @@ def metadata_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]], ste
     """Return the annotations of a message, and everything that was reported about it under `extra_content.google`."""
     content = {"parts": list(parts)}
     metadata = metadata_of(raw, content)
-    extra: JsonObject = {"server_steps": list(steps)} if steps else {}
+    extra = extra_fields(raw, steps)
     if metadata is None:
-        return {EXTRA: {GOOGLE: extra}} if extra else {}
+        return extra
     cited = {source for citation in metadata.citations for source in citation.sources}
     end = len(text_of(content))
     notes = [
@@ -58,9 +58,80 @@ def metadata_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]], ste
         if source.is_link
     ]
     notes += [_annotation(source, end, end) for source in metadata.sources if source.is_link and source not in cited]
-    extra |= {"search_links": plain(metadata.search_links)} if metadata.search_links else {}
-    extra |= {"metadata": candidate_fields(raw)}
-    return ({"annotations": notes} if notes else {}) | {EXTRA: {GOOGLE: extra}}
+    return ({"annotations": notes} if notes else {}) | extra
+
+
+def extra_fields(
+    raw: Sequence[Mapping[str, Any]], steps: Sequence[Any] = (), media: Sequence[JsonObject] = ()
+) -> JsonObject:
+    """Return `extra_content.google`: all that was reported about an answer, its steps at Google, and its other media."""
+    metadata = metadata_of(raw, {})
+    extra: JsonObject = {"server_steps": list(steps)} if steps else {}
+    extra |= {"media": list(media)} if media else {}
+    if metadata is not None:
+        extra |= {"search_links": plain(metadata.search_links)} if metadata.search_links else {}
+        extra |= {"metadata": candidate_fields(raw)}
+    return {EXTRA: {GOOGLE: extra}} if extra else {}
+
+
+class SaidText:
+    """The parts of an answer as they were said, so that a passage is found in the block that has it."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self.length = 0
+        """Characters of the answer so far, without thoughts."""
+
+    def add(self, part: Part) -> None:
+        """Add a part; pieces of one text are one part."""
+        last = self._parts[-1] if self._parts else {}
+        if is_plain_text(part) and is_plain_text(last) and same_kind_of_text(part, last):
+            self._parts[-1] = {**last, "text": last["text"] + part["text"]}
+        else:
+            self._parts.append(part)
+        text = part.get("text")
+        self.length += len(text) if isinstance(text, str) and not is_thought(part) else 0
+
+    def notes(self, raw: Sequence[Mapping[str, Any]]) -> list[tuple[Citation, Source]]:
+        """Return the passages with their sources; a source without a passage is one of an empty passage at the end."""
+        metadata = metadata_of(raw, {"parts": self._parts})
+        if metadata is None:
+            return []
+        found = [(citation, source) for citation in metadata.citations for source in citation.sources]
+        cited = {source for _, source in found}
+        end = Citation(text="", start=self.length, end=self.length)
+        found = [(citation if citation.start is not None else end, source) for citation, source in found]
+        return [*found, *((end, source) for source in metadata.sources if source not in cited)]
+
+
+class TextBlock:
+    """A text that a client sees, of pieces of the answer and of sentences that are none of it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[int | None, str]] = []
+
+    def add(self, text: str, place: int | None) -> None:
+        """Add a piece that begins at this place of the answer; None if it is not of the answer."""
+        self._pieces.append((place, text))
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(text for _, text in self._pieces)
+
+    def passage(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return where a passage of the answer is in this text; None if it is elsewhere."""
+        offset, first = 0, None
+        for place, text in self._pieces:
+            if place is not None:
+                if first is None and place <= start < place + max(len(text), 1):
+                    first = offset + start - place
+                if first is not None and place < end <= place + len(text):
+                    return first, offset + end - place
+                if start == end == place + len(text):
+                    return offset + len(text), offset + len(text)
+            offset += len(text)
+        return None
 
 
 def _annotation(source: Source, start: int, end: int) -> JsonObject:

@@ -16,6 +16,7 @@ from callgate.content.metadata import MetadataCollector, metadata_of, server_ste
 from callgate.content.read import call_of, candidate_of, content_of, finish_of, is_call, is_thought, parts_of, usage_of
 from callgate.interactions.steps import content_item
 from callgate.metadata import Citation, ServerStep
+from callgate.server.compat.annotations import extra_fields
 from callgate.server.errors import HttpError
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
@@ -295,7 +296,8 @@ class _Collected:
 
     @property
     def interaction(self) -> JsonObject:
-        return self.head | {"usage": usage_json(self._usage)} | status_fields(self._reason, has_calls=self.has_calls)
+        done = self.head | {"usage": usage_json(self._usage)} | status_fields(self._reason, has_calls=self.has_calls)
+        return done | extra_fields(self.raw)
 
 
 class WholeWriter:

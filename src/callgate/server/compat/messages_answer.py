@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 
 from callgate import strict_json
+from callgate.content.metadata import MetadataCollector, server_steps_of
 from callgate.content.read import (
     call_of,
     candidate_of,
@@ -22,6 +23,8 @@ from callgate.content.read import (
     usage_of,
 )
 from callgate.definitions import convert
+from callgate.events import plain
+from callgate.server.compat.annotations import SaidText, extra_fields
 from callgate.server.compat.chat_answer import finish_reason
 from callgate.server.compat.prompts import whole
 from callgate.types import JsonObject, Part, Usage
@@ -62,6 +65,49 @@ def _block(part: Part) -> JsonObject | None:
     return None
 
 
+class _Answer:
+    """What an answer has beside its blocks: sources, steps at the provider, media."""
+
+    def __init__(self) -> None:
+        self._said = SaidText()
+        self._reported = MetadataCollector()
+        self._steps: list[JsonObject] = []
+        self._media: list[JsonObject] = []
+
+    def feed(self, chunk: JsonObject) -> None:
+        for part in parts_of(content_of(chunk)):
+            self.add(part)
+        self.report(chunk)
+
+    def add(self, part: Part) -> None:
+        self._said.add(part)
+        media = media_of(part)
+        self._media += [media] if media is not None and not is_thought(part) else []
+
+    def report(self, chunk: JsonObject) -> None:
+        self._reported.feed(candidate_of(chunk))
+        self._steps += [plain(step) for step in server_steps_of(content_of(chunk))]
+
+    @property
+    def length(self) -> int:
+        return self._said.length
+
+    def citations(self, start: int, end: int | None) -> list[JsonObject]:
+        """The sources of the text from here to there as citations; `cited_text` is the passage of the answer."""
+        return [
+            {
+                "type": "web_search_result_location", "cited_text": citation.text, "url": source.uri,
+                "title": source.title or source.uri, "encrypted_index": "",
+            }
+            for citation, source in self._said.notes(self._reported.raw)
+            if source.is_link and start <= (citation.start or 0) and (end is None or (citation.start or 0) < end)
+        ]  # fmt: skip
+
+    @property
+    def extra(self) -> JsonObject:
+        return extra_fields(self._reported.raw, self._steps, self._media)
+
+
 class _Message:
     """Fields that both forms share."""
 
@@ -94,10 +140,21 @@ class WholeMessage(_Message):
         chunk = whole(self._chunks)
         said = parts_of(content_of(chunk))
         native = finish_of(candidate_of(chunk))[0] or "STOP"
-        blocks = [block for part in said if (block := _block(part)) is not None]
+        shown = [(part, block) for part in said if (block := _block(part)) is not None]
+        answer = _Answer()
+        answer.feed(chunk)
+        texts = [block for part, block in shown if block["type"] == "text" and "text" in part]
+        place = 0
+        for block in texts:
+            end = place + len(block["text"])
+            if cited := answer.citations(place, end if block is not texts[-1] else None):
+                block["citations"] = cited
+            place = end
         ending = self._ending(native, has_calls=any(map(is_call, said)))
         usage = usage_json(usage_of(chunk) or Usage())
-        return strict_json.dump({**self._head, "content": blocks, **ending, "usage": usage})
+        return strict_json.dump(
+            {**self._head, "content": [block for _, block in shown], **ending, "usage": usage, **answer.extra}
+        )
 
     def failed(self, problem: JsonObject) -> bytes:
         """Never in the middle: nothing is sent before the end."""
@@ -119,13 +176,20 @@ class MessageEvents(_Message):
         self._index = -1
         self._native = "STOP"
         self._usage = Usage()
+        self._answer = _Answer()
+        self._place = 0
+        """Where the block that is being written begins in the answer."""
 
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
         candidate = candidate_of(item)
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native
-        events = [event for part in parts_of(content_of(item)) for event in self._part(part)]
+        events: list[JsonObject] = []
+        for part in parts_of(content_of(item)):
+            events += self._part(part)
+            self._answer.add(part)
+        self._answer.report(item)
         return self.begin() + b"".join(map(_event, events))
 
     def end(self) -> bytes:
@@ -133,7 +197,11 @@ class MessageEvents(_Message):
         if self._has_failed:
             return b""
         ending = self._ending(self._native, has_calls=self._has_calls)
-        last = [*self._closed(), {"type": "message_delta", "delta": ending, "usage": usage_json(self._usage)}]
+        # Blocks that are over take no citations any more; the extra field has the sources of all of them.
+        found = self._answer.citations(self._place, None) if self._open == "text" else []
+        cited = [self._delta({"type": "citations_delta", "citation": one}) for one in found]
+        usage = {"usage": usage_json(self._usage)}
+        last = [*cited, *self._closed(), {"type": "message_delta", "delta": ending, **usage, **self._answer.extra}]
         return self.begin() + b"".join(map(_event, [*last, {"type": "message_stop"}]))
 
     def failed(self, problem: JsonObject) -> bytes:
@@ -176,6 +244,7 @@ class MessageEvents(_Message):
         yield from self._closed()
         self._index += 1
         self._open = block["type"]
+        self._place = self._answer.length
         yield {"type": "content_block_start", "index": self._index, "content_block": block}
 
     def _delta(self, delta: JsonObject) -> JsonObject:

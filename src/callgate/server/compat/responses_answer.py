@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from callgate import strict_json
-from callgate.content.build import text_part
-from callgate.content.metadata import MetadataCollector, made_media, server_step
+from callgate.content.metadata import MetadataCollector, made_media, server_step, server_steps_of
 from callgate.content.read import (
     call_of,
     candidate_of,
@@ -30,7 +29,7 @@ from callgate.definitions import convert
 from callgate.events import plain
 from callgate.metadata import ServerStep
 from callgate.server.compat import chat_answer
-from callgate.server.compat.annotations import metadata_fields
+from callgate.server.compat.annotations import SaidText, TextBlock, extra_fields
 from callgate.server.compat.prompts import APPROVALS, whole
 from callgate.server.compat.responses_request import APPROVAL_PREFIX, ToolForms
 from callgate.types import CallRecord, Content, JsonObject, Part, Usage
@@ -91,8 +90,13 @@ class ResponseEncoder:
         self._after = after
         self._sequence = -1
         self._output: list[JsonObject] = []
-        self._texts: list[str] = []
+        self._texts = TextBlock()
         """The pieces of the item that is being written; it is the last of the output."""
+        self._messages: list[tuple[int, TextBlock]] = []
+        """The messages of the output, each with its text."""
+        self._said = SaidText()
+        self._steps: list[JsonObject] = []
+        self._media: list[JsonObject] = []
         self._is_open = False
         self._chunks: list[JsonObject] = []
         self._native = "STOP"
@@ -168,11 +172,16 @@ class ResponseEncoder:
         self._native = finish_of(candidate)[0] or self._native
         self._approvals = chunk.get(APPROVALS) or self._approvals
         self._reported.feed(candidate)
-        for part in parts_of(content_of(chunk)):
+        content = content_of(chunk)
+        self._steps += [plain(step) for step in server_steps_of(content)]
+        for part in parts_of(content):
             yield from self._part(part)
+            self._said.add(part)
 
     def _ended(self) -> Iterator[JsonObject]:
-        yield from self._closed(is_last=True)
+        notes = self._annotations()
+        yield from self._closed(notes)
+        yield from self._annotated(notes)
         for record in self._approvals:
             call = record.call
             args = strict_json.dump(dict(call.args)).decode()
@@ -183,6 +192,7 @@ class ResponseEncoder:
 
     def _state(self) -> JsonObject:
         done: JsonObject = {**self._head, "output": self._output, "usage": usage_json(self._usage or Usage())}
+        done |= extra_fields(self._reported.raw, self._steps, self._media)
         if self._problem is not None:
             error: JsonObject = self._problem.get("error") or {}
             code = _ERRORS.get(str(error.get("type")), "server_error")
@@ -209,14 +219,15 @@ class ResponseEncoder:
             yield from self._whole_item({"type": "image_generation_call", **fields})
         elif (named := media_of(part)) is not None:  # A response has no place for it.
             told = f"(Media of type {named.get('mime_type')} came here, which cannot be shown.)"
-            yield from self._text(told, is_thought=False)
+            self._media.append(named)
+            yield from self._text(told, is_thought=False, is_said=False)
 
     def _id(self, kind: str) -> str:
         return f"{kind}_{self._token}_{len(self._output)}"
 
     def _opened(self, item: JsonObject) -> JsonObject:
         self._output.append(item)
-        self._texts, self._is_open = [], True
+        self._texts, self._is_open = TextBlock(), True
         return {"type": "response.output_item.added", "output_index": len(self._output) - 1, "item": item}
 
     def _done(self, item: JsonObject) -> JsonObject:
@@ -233,12 +244,12 @@ class ResponseEncoder:
         item = self._output[-1]
         return {"type": f"response.{kind}", "item_id": item["id"], "output_index": len(self._output) - 1, **fields}
 
-    def _text(self, text: str, *, is_thought: bool) -> Iterator[JsonObject]:
+    def _text(self, text: str, *, is_thought: bool, is_said: bool = True) -> Iterator[JsonObject]:
         kind = "reasoning" if is_thought else "message"
         if not self._is_open or self._output[-1]["type"] != kind:
             yield from self._closed()
             yield from self._thinking() if is_thought else self._speaking()
-        self._texts.append(text)
+        self._texts.add(text, self._said.length if is_said and not is_thought else None)
         if is_thought:
             yield self._of_item("reasoning_summary_text.delta", summary_index=0, delta=text)
         else:
@@ -251,20 +262,23 @@ class ResponseEncoder:
     def _speaking(self) -> Iterator[JsonObject]:
         item: JsonObject = {"id": self._id("msg"), "type": "message", "status": "in_progress", "role": "assistant"}
         yield self._opened({**item, "content": []})
+        self._messages.append((len(self._output) - 1, self._texts))
         yield self._of_item("content_part.added", content_index=0, part=_output_text("", []))
 
-    def _closed(self, *, is_last: bool = False, signature: str | None = None) -> Iterator[JsonObject]:
+    def _closed(
+        self, found: Mapping[int, list[JsonObject]] | None = None, *, signature: str | None = None
+    ) -> Iterator[JsonObject]:
         """Close the item that is open. A signature of the call that follows is kept in the thought before it."""
         if not self._is_open:
             return
-        item, text = self._output[-1], "".join(self._texts)
+        item, text = self._output[-1], self._texts.text
         if item["type"] == "reasoning":
             part: JsonObject = {"type": "summary_text", "text": text}
             yield self._of_item("reasoning_summary_text.done", summary_index=0, text=text)
             yield self._of_item("reasoning_summary_part.done", summary_index=0, part=part)
             yield self._done({**item, "summary": [part], **({"encrypted_content": signature} if signature else {})})
         elif item["type"] == "message":
-            notes = self._annotations(text) if is_last else []
+            notes = (found or {}).get(len(self._output) - 1, [])
             for index, note in enumerate(notes):
                 place = {"content_index": 0, "annotation_index": index}
                 yield self._of_item("output_text.annotation.added", annotation=note, **place)
@@ -274,10 +288,32 @@ class ResponseEncoder:
         else:
             yield self._done({**item, "status": "completed"})
 
-    def _annotations(self, text: str) -> list[JsonObject]:
-        """The sources of a text: those of a chat completion, without the object around each."""
-        found = metadata_fields([text_part(text)], self._reported.raw).get("annotations", [])
-        return [{"type": note["type"], **note[note["type"]]} for note in found]
+    def _annotations(self) -> dict[int, list[JsonObject]]:
+        """The sources of the messages, by their place in the output."""
+        found: dict[int, list[JsonObject]] = {}
+        for citation, source in self._said.notes(self._reported.raw) if self._messages else ():
+            if not source.is_link:
+                continue
+            start, end = citation.start or 0, citation.end or 0
+            places = [(index, block.passage(start, end)) for index, block in self._messages]
+            index, place = next((one for one in places if one[1] is not None), places[-1])
+            first, last = place or (len(self._messages[-1][1].text),) * 2
+            note = {"type": "url_citation", "start_index": first, "end_index": last, "url": source.uri}
+            found.setdefault(index, []).append({**note, "title": source.title or source.uri})
+        return found
+
+    def _annotated(self, found: Mapping[int, list[JsonObject]]) -> Iterator[JsonObject]:
+        """Annotate the messages that were over when their sources became known."""
+        for index, notes in found.items():
+            item = self._output[index]
+            [part] = item["content"]
+            if part["annotations"]:
+                continue
+            self._output[index] = {**item, "content": [{**part, "annotations": notes}]}
+            place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+            for number, note in enumerate(notes):
+                kind = "response.output_text.annotation.added"
+                yield {"type": kind, **place, "annotation_index": number, "annotation": note}
 
     def _call(self, part: Part) -> Iterator[JsonObject]:
         signature = signature_of(part)

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
+from callgate.content.metadata import candidate_fields
 from callgate.errors import JsonError
 from callgate.events import (
     ApprovalNeeded,
@@ -261,6 +262,7 @@ class UiStream:
             if event.metadata.search_links:
                 links = {"html": list(event.metadata.search_suggestions), "links": plain(event.metadata.search_links)}
                 yield {"type": "data-search-suggestions", "data": links}
+            yield {"type": "data-metadata", "data": candidate_fields(event.metadata.raw)}
 
     def _text(self, kind: str, text: str) -> Iterator[JsonObject]:
         yield from self._step()
