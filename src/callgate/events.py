@@ -35,11 +35,13 @@ class TextDelta:
 class OutputDelta(Generic[OutputT]):
     """The typed output so far, while the answer of a run with `output=` still arrives.
 
-    Every value that is there has been validated; fields that have not arrived yet are None or their default, and the last
-    text and the last item of a list may still grow. The final, complete value is `reply.output`.
+    Every value that is there has been validated; the last text and the last item of a list may still grow, and a number is
+    there when it is complete. The final, complete value is `reply.output`.
     """
 
-    partial: OutputT
+    partial: Any
+    """An instance of the type, in which required fields that have not arrived are None (in a TypedDict they are missing): so
+    it is no value of the type for a type checker, and is `Any`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,15 @@ class AnswerMetadata:
     """Log probabilities of the tokens, as received."""
     avg_logprobs: float | None = None
     raw: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """All of it as received, with the provider's own names: nothing is lost that has no field here."""
+    """All of it as received, with the provider's own names: nothing is lost that has no field here.
+
+    The last one has also what Gemini reports outside the candidate: `responseId`, `promptFeedback`, and of `usageMetadata`
+    what `Usage` has no field for. An answer of which no more than an id and tokens of text are reported has no metadata.
+    """
+    finish_message: str = ""
+    """The provider's sentence about the finish reason."""
+    response_id: str = ""
+    """The provider's id of the answer."""
 
     @property
     def has_grounding(self) -> bool:

@@ -158,7 +158,7 @@ def test_finish_reason_message_usage_and_model_are_the_last_ones_given() -> None
     )
     assert answer == ModelResponse(
         content={"role": "model", "parts": []}, calls=(), finish_reason="MAX_TOKENS", finish_message="too long",
-        usage=Usage(input_tokens=2), model="a",
+        usage=Usage(input_tokens=2), model="a", raw_metadata=({"finishMessage": "too long"},),
     )  # fmt: skip
 
 

@@ -122,3 +122,29 @@ def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_cha
     assert "image/png, 0.0 KiB" in said
     assert "\x1b" not in said
     assert terminal.media == [IMAGE]
+
+
+def test_what_gemini_reports_outside_of_the_candidate_is_kept_with_the_metadata() -> None:
+    said = {"content": {"role": "model", "parts": [{"text": "Half"}]}, "finishReason": "SAFETY", "finishMessage": "Stopped."}
+    details = {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 3}], "trafficType": "ON_DEMAND"}
+    usage = {"promptTokenCount": 3, "totalTokenCount": 3}
+    answer = {"responseId": "r1", "candidates": [said | {"index": 0}], "usageMetadata": usage | details}
+
+    async def body() -> None:
+        async with FakeGemini([answer]) as fake:
+            [metadata] = (await Gate(model_of(fake)).run("x")).metadata
+        assert (metadata.finish_message, metadata.response_id) == ("Stopped.", "r1")
+        assert metadata.raw == ({"finishMessage": "Stopped.", "responseId": "r1", "usageMetadata": details},)
+
+    asyncio.run(body())
+
+
+def test_an_answer_with_an_id_and_tokens_of_text_has_no_metadata() -> None:
+    said = {"content": {"role": "model", "parts": [{"text": "Hi"}]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 3, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 3}]}
+
+    async def body() -> None:
+        async with FakeGemini([{"responseId": "r1", "candidates": [said], "usageMetadata": usage}]) as fake:
+            assert (await Gate(model_of(fake)).run("x")).metadata == ()
+
+    asyncio.run(body())

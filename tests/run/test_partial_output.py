@@ -111,3 +111,15 @@ def test_a_stream_has_the_output_so_far_before_the_whole():
 def test_a_run_that_nobody_watches_reads_nothing_twice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PartialOutput, "feed", None)
     assert asyncio.run(Gate(ScriptedModel(['{"x": 1, "y": 2}'])).run("Where?", output=Point)).output == Point(1, 2)
+
+
+def test_an_unfinished_number_is_no_value_yet():
+    async def story() -> list[Any]:
+        gate = Gate(ScriptedModel(['{"x": 1234567, "y": -25, "names": ["no 12", "other"]}']))
+        return [event.partial async for event in gate.stream("Where?", output=Point) if isinstance(event, OutputDelta)]
+
+    partials = asyncio.run(story())
+    assert {partial.x for partial in partials} <= {None, 1234567}
+    assert {partial.y for partial in partials} <= {None, -25}
+    assert [partial.x for partial in fed(Point, '{"x": 12')] == [None]
+    assert [partial.names for partial in fed(Point, '{"names": ["no 12')][-1] == ["no 12"]

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
 import pytest
 
@@ -24,6 +24,10 @@ def run(story: Coroutine[Any, Any, T]) -> T:
 @dataclass
 class User:
     name: str
+
+
+class Sized(TypedDict):
+    size: int
 
 
 @tool(read_only=True)
@@ -262,3 +266,29 @@ def test_run_many_gives_what_an_iterator_has_to_every_run() -> None:
     replies = run(Gate(model).run_many(["a", "b", "c"], tools=iter([whoami]), history=iter(history), deps=User("Ann")))
     assert [request.tool_names for request in model.requests] == [["whoami"]] * 3
     assert [len(reply.contents) for reply in replies] == [4, 4, 4]
+
+
+def test_a_tool_may_leave_the_type_of_deps_open_or_name_one_with_parameters() -> None:
+    def loose(context: ToolContext[Any]) -> str:
+        """Take anything."""
+        return repr(context.deps)
+
+    def listed(context: ToolContext[list[int]]) -> int:
+        """Take a list."""
+        return sum(context.deps)
+
+    def typed(context: ToolContext[Sized]) -> int:
+        """Take a typed dict."""
+        return context.deps["size"]
+
+    assert run(Gate(ScriptedModel(["hi"]), [loose]).run("x")).text == "hi"
+    reply = run(
+        Gate(ScriptedModel([call("listed"), "x"]), [listed], policy=Policy(rules=["allow listed"])).run("x", deps=[1, 2])
+    )
+    assert [found.result.value for found in reply.calls] == [3]
+    with pytest.raises(UsageError, match=r"takes a ToolContext\[list\]"):
+        run(Gate(ScriptedModel(["hi"]), [listed]).run("x", deps="no list"))
+    reply = run(
+        Gate(ScriptedModel([call("typed"), "x"]), [typed], policy=Policy(rules=["allow typed"])).run("x", deps={"size": 4})
+    )
+    assert [found.result.value for found in reply.calls] == [4]

@@ -32,6 +32,8 @@ async def runs(gate: Gate) -> None:
     assert_type(await gate.run_many(["a", "b"], output=Weather, parallel=2), list[Reply[Weather]])
     assert_type(await gate.run_many(["a", "b"]), list[Reply[None]])
     assert_type(await gate.run_many(["a", "b"], batch=True), list[Reply[None]])
+    assert_type(await gate.run_many(["a"], output=Weather, return_errors=True), list[Reply[Weather] | Exception])
+    assert_type(await gate.run_many(["a"], return_errors=True), list[Reply[None] | Exception])
 
 
 async def calls(reply: Reply[None], record: CallRecord) -> None:
@@ -47,7 +49,7 @@ async def streams(gate: Gate) -> None:
     assert_type(events, AsyncGenerator[EventOf[Weather], None])
     async for event in events:
         if isinstance(event, OutputDelta):
-            assert_type(event.partial, Weather)
+            assert_type(event.partial, Any)
         elif isinstance(event, RunEnded):
             assert_type(event.reply.output, Weather)
     await events.aclose()

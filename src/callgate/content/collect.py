@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
-from callgate.content.metadata import MetadataCollector, made_media, metadata_of, server_step, server_steps_of
+from callgate.content.metadata import (
+    MetadataCollector,
+    is_routine,
+    made_media,
+    metadata_of,
+    response_fields,
+    server_step,
+    server_steps_of,
+)
 from callgate.content.normalize import UNREADABLE, single_parts, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
@@ -127,6 +135,8 @@ class Collector:
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
         self._ratings: list[JsonObject] = []
+        self._about: JsonObject = {}
+        """The fields of the response beside its candidates."""
         self._announced: dict[str, FunctionCall] = {}
         """Calls whose arguments arrive as text, by their ids on the wire, until they are complete."""
         self._abandoned: list[FunctionCall] = []
@@ -184,6 +194,7 @@ class Collector:
             # Most chunks of a stream have one candidate and nothing else; this is for the others.
             self._usage = usage_of(chunk) or self._usage
             self._model = model_version_of(chunk) or self._model
+            self._about = self._about | response_fields(chunk)
             if has_feedback(chunk):
                 self._blocked = block_of(chunk) or self._blocked
                 self._ratings = block_ratings_of(chunk) or self._ratings
@@ -263,8 +274,15 @@ class Collector:
             finish_message=self._finish_message,
             usage=self._usage,
             model=self._model,
-            raw_metadata=() if self._metadata is None else self._metadata.raw,
+            raw_metadata=self._raw_metadata(),
         )
+
+    def _raw_metadata(self) -> tuple[JsonObject, ...]:
+        """All that was reported beside the content; nothing if it is what every answer has."""
+        reported = () if self._metadata is None else self._metadata.raw
+        if not self._about or (not reported and is_routine(self._about)):
+            return reported
+        return (*reported[:-1], {**(reported[-1] if reported else {}), **self._about})
 
     def _take(self, part: Part) -> list[Event]:
         if is_sound_text(part):

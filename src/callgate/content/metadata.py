@@ -14,7 +14,7 @@ from typing import Any, cast
 from urllib.parse import quote_plus, urlsplit
 
 from callgate import strict_json
-from callgate.content.read import interaction_of, is_thought, media_of, parts_of
+from callgate.content.read import COUNTS, interaction_of, is_thought, media_of, parts_of
 from callgate.metadata import AnswerMetadata, Citation, ReadUrl, SearchLink, ServerStep, Source, SourceKind, StepKind
 from callgate.types import JsonObject, Media, Part
 
@@ -22,8 +22,10 @@ __all__ = [
     "MetadataCollector",
     "candidate_fields",
     "grounding_fields",
+    "is_routine",
     "made_media",
     "metadata_of",
+    "response_fields",
     "server_step",
     "server_steps_of",
     "step_part",
@@ -34,8 +36,10 @@ PIECES_MAX = 10_000
 _HTML_MAX = 1_000_000
 """Characters of search suggestions that are read."""
 _HANDLED = frozenset({
-    "content", "finishReason", "finish_reason", "finishMessage", "index", "continuationToken", "tokenCount",
+    "content", "finishReason", "finish_reason", "index", "continuationToken", "tokenCount",
 })  # fmt: skip
+_OF_RESPONSE = frozenset({"responseId", "promptFeedback", "usageMetadata"})
+"""Fields of a response beside its candidates."""
 _LAST_WINS = frozenset({"safetyRatings", "avgLogprobs"})
 """Fields that each chunk reports for the whole answer so far."""
 _CHUNKS: dict[str, tuple[SourceKind, str]] = {
@@ -93,8 +97,28 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
     fields: JsonObject = {}
     for piece in raw:
         for name, value in piece.items():
-            fields[name] = _joined(fields[name], value) if name in fields else value
+            if name not in _OF_RESPONSE:
+                fields[name] = _joined(fields[name], value) if name in fields else value
     return fields
+
+
+def response_fields(response: Mapping[str, Any]) -> JsonObject:
+    """Return what a response or chunk reports outside its candidate: id, feedback on the prompt, details of usage."""
+    found: JsonObject = {name: response[name] for name in ("responseId", "promptFeedback") if response.get(name)}
+    usage: Any = response.get("usageMetadata")
+    if isinstance(usage, dict):
+        counts = frozenset(COUNTS.values())
+        details = {name: value for name, value in cast("JsonObject", usage).items() if name not in counts and value}
+        found |= {"usageMetadata": details} if details else {}
+    return cast("JsonObject", strict_json.without_bad(strict_json.isolate(found)))
+
+
+def is_routine(fields: Mapping[str, Any]) -> bool:
+    """True if the fields of a response are what every answer has: an id, and tokens of text."""
+    usage = _object(fields.get("usageMetadata"))
+    kinds = [entry.get("modality") for value in usage.values() for entry in _objects(value)]
+    is_text = set(kinds) <= {"TEXT"} and all(isinstance(value, list) for value in usage.values())
+    return "promptFeedback" not in fields and is_text
 
 
 def grounding_fields(grounding: JsonObject) -> JsonObject:
@@ -163,7 +187,13 @@ def metadata_of(raw: Sequence[Mapping[str, Any]], content: Mapping[str, Any]) ->
         logprobs=tuple(_pieces(raw, "logprobsResult")),
         avg_logprobs=_number(average[-1]) if average else None,
         raw=tuple(raw),
+        finish_message=_last_text(raw, "finishMessage"),
+        response_id=_last_text(raw, "responseId"),
     )
+
+
+def _last_text(raw: Sequence[Mapping[str, Any]], name: str) -> str:
+    return next((found for piece in reversed(raw) if (found := _text(piece.get(name)))), "")
 
 
 def _number(value: Any) -> float | None:

@@ -294,9 +294,10 @@ def deps_type_of(annotation: Any) -> type | None:
     """The class in `ToolContext[Class]`; None where the annotation names none that a value can be tested for."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is ToolContext:
-        kind = args[0]
-        is_testable = isinstance(kind, type) and not getattr(kind, "_is_protocol", False) and typing.get_origin(kind) is None
-        return kind if is_testable else None
+        kind: Any = typing.get_origin(args[0]) or args[0]  # Of `list[int]`, a value can be tested for `list`.
+        is_class = isinstance(kind, type) and kind is not Any and not typing.is_typeddict(kind)
+        is_testable = is_class and not getattr(kind, "_is_protocol", False)
+        return cast("type", kind) if is_testable else None
     inner = args[:1] if origin is Annotated else args if origin in (Union, types.UnionType) else ()
     return next((found for arg in inner if (found := deps_type_of(arg)) is not None), None)
 

@@ -21,7 +21,7 @@ from callgate.types import Reply
 if TYPE_CHECKING:
     from callgate.models.batch import BatchModel
     from callgate.run.config import GateConfig
-    from callgate.run.run_options import RunOptions
+    from callgate.run.run_options import ManyOptions
 
 __all__ = [
     "BatchedRuns",
@@ -105,12 +105,12 @@ def listed(prompts: Iterable[T]) -> list[T]:
     return list(prompts)
 
 
-def shared_options(options: RunOptions) -> RunOptions:
+def shared_options(options: ManyOptions) -> ManyOptions:
     """Options that every run can read: what an iterator gives once is kept for all of them."""
     shared: dict[str, Any] = {
         name: list(cast("Iterator[Any]", value)) if isinstance(value, Iterator) else value for name, value in options.items()
     }
-    return cast("RunOptions", shared)
+    return cast("ManyOptions", shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Partial typed output: the text of an answer so far in, a validated value of the type so far out.
 
-Fields that have not arrived are None or their default; values that are there are validated as the type says. Knows nothing
-of models and runs.
+Fields that have not arrived are None or their default; values that are there are validated as the type says. A number counts
+when something follows it. Knows nothing of models and runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import re
 import types
 import typing
 from collections import abc
@@ -27,6 +28,8 @@ __all__ = ["PartialOutput", "partial_type"]
 ANSWER = "answer"
 CHARS_MAX = 1_000_000
 """Characters of an answer up to which it is read while it arrives."""
+NUMBER_CHARS = 400
+"""Characters of the longest number."""
 STEPS = 64
 """A long answer is read again when it has grown by one part in so many, so that the work stays linear."""
 _DROPPED = frozenset({"required", "minItems", "minProperties", "minContains", "contains", "dependentRequired"})
@@ -64,6 +67,8 @@ class PartialOutput:
         self._read_at = self._chars
         whole = "".join(self._pieces)
         self._pieces = [whole]
+        if whole[-1:] in _NUMBER_ENDS:
+            whole = _without_number(whole)
         start = min((place for sign in "{[" if (place := whole.find(sign)) >= 0), default=None)
         if start is None:
             return None
@@ -91,6 +96,17 @@ class PartialOutput:
 
 
 _NOTHING = object()
+_NUMBER_ENDS = frozenset("0123456789.eE+-")
+_NUMBER = re.compile(r"(?<![\w.+-])-?\d[\d.eE+-]*\Z")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def _without_number(text: str) -> str:
+    """Return a text without the number at its end, which may go on; one inside of a string is text."""
+    found = _NUMBER.search(text, max(0, len(text) - NUMBER_CHARS))
+    if found is None or '"' in _STRING.sub("", text[: found.start()]):
+        return text
+    return text[: found.start()]
 
 
 def _schema_check(schema: Mapping[str, Any]) -> Callable[[Any], Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callgate.run.context import Emit
     from callgate.run.many import ReportProgress
     from callgate.run.resources import Resources
-    from callgate.run.run_options import RunOptions
+    from callgate.run.run_options import ManyOptions, RunOptions
     from callgate.run.task import RunTask
     from callgate.types import Reply, ToolChoice
 
@@ -185,7 +185,7 @@ class RunMethods:
         progress: bool | ReportProgress = False,
         batch: bool = False,
         return_errors: Literal[False] = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ManyOptions],
     ) -> list[Reply[T]]: ...
     @overload
     async def run_many(
@@ -197,8 +197,32 @@ class RunMethods:
         progress: bool | ReportProgress = False,
         batch: bool = False,
         return_errors: Literal[False] = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ManyOptions],
     ) -> list[Reply[None]]: ...
+    @overload
+    async def run_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        output: type[T],
+        parallel: int = 8,
+        progress: bool | ReportProgress = False,
+        batch: bool = False,
+        return_errors: Literal[True],
+        **options: Unpack[ManyOptions],
+    ) -> list[Reply[T] | Exception]: ...
+    @overload
+    async def run_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        output: None = None,
+        parallel: int = 8,
+        progress: bool | ReportProgress = False,
+        batch: bool = False,
+        return_errors: Literal[True],
+        **options: Unpack[ManyOptions],
+    ) -> list[Reply[None] | Exception]: ...
     @overload
     async def run_many(
         self,
@@ -209,7 +233,7 @@ class RunMethods:
         progress: bool | ReportProgress = False,
         batch: bool = False,
         return_errors: bool = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ManyOptions],
     ) -> list[Reply[Any] | Exception]: ...
     async def run_many(
         self,
@@ -220,7 +244,7 @@ class RunMethods:
         progress: bool | ReportProgress = False,
         batch: bool = False,
         return_errors: bool = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ManyOptions],
     ) -> list[Any]:
         """Run every prompt in a conversation of its own; return the replies in the order of the prompts.
 
@@ -239,7 +263,8 @@ class RunMethods:
         from callgate.errors import UsageError
         from callgate.run.many import in_batches, listed, run_each, shared_options
 
-        if options.get("session") is not None or options.get("answers"):
+        refused: Any = options
+        if refused.get("session") is not None or refused.get("answers"):
             raise UsageError("session= and answers= are about one conversation, and run_many starts one for each prompt")
 
         gate, shared = self, shared_options(options)

@@ -19,22 +19,18 @@ if TYPE_CHECKING:
     from callgate.tools.executor import Executor
     from callgate.tools.toolsets import LiveToolset
 
-__all__ = ["RunOptions", "RunToolsOwner", "config_for_run"]
+__all__ = ["ManyOptions", "RunOptions", "RunToolsOwner", "config_for_run"]
 
 Headers = Mapping[str, Mapping[str, str]]
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of `run` that `stream`, `run_sync`, `stream_sync` and `run_many` take, too."""
+class ManyOptions(TypedDict, total=False):
+    """The options of `run` that `run_many` takes, too."""
 
-    session: str | None
-    """The id of a conversation to continue; a new id starts one; None starts one with a generated id."""
     history: Iterable[Mapping[str, Any]] | None
     """Contents to start from instead, repaired where they break a rule."""
     tool_choice: ToolChoice
     """`auto`, `required`, `none`, `validated` or a tool's name; applies to the first request."""
-    answers: Mapping[str, Approval] | None
-    """Answers to the pending approvals of a paused session, by call id."""
     deps: Any
     """An object for tools that declare a `ToolContext[Type]` parameter."""
     tools: Iterable[object] | None
@@ -43,6 +39,15 @@ class RunOptions(TypedDict, total=False):
     """Further system text for this run, after the gate's own."""
     headers: Headers | None
     """Name of an MCP server -> headers for this run, such as a user's own token."""
+
+
+class RunOptions(ManyOptions, total=False):
+    """The options of `run` that `stream`, `run_sync` and `stream_sync` take, too."""
+
+    session: str | None
+    """The id of a conversation to continue; a new id starts one; None starts one with a generated id."""
+    answers: Mapping[str, Approval] | None
+    """Answers to the pending approvals of a paused session, by call id."""
 
 
 @dataclass(eq=False, slots=True)

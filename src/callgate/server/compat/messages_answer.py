@@ -66,7 +66,7 @@ def _block(part: Part) -> JsonObject | None:
 
 
 class _Answer:
-    """What an answer has beside its blocks: sources, steps at the provider, media."""
+    """The data of an answer beside its blocks: sources, steps at the provider, media."""
 
     def __init__(self) -> None:
         self._said = SaidText()
