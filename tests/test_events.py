@@ -85,6 +85,8 @@ ROWS: list[tuple[Any, Any]] = [
                 "safety_ratings": [],
                 "logprobs": [],
                 "avg_logprobs": None,
+                "finish_message": "",
+                "response_id": "",
                 "raw": [],
             },
         },

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias, cast
 
+from callgate.base_errors import UsageError
 from callgate.types import Price
 
 __all__ = ["BATCH_FACTOR", "PRICES", "PRICES_DATE", "PriceTable", "price_table"]
@@ -37,6 +38,11 @@ class PriceTable:
     """
 
     def __init__(self, rows: Mapping[str, Price | Row | None], *, date: str = "") -> None:
+        for name, row in rows.items():
+            if row is not None and not isinstance(row, (Price, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise UsageError(
+                    f"the price of {name!r} is {row!r:.100}: use Price(input=..., output=...), or None for none"
+                )
         self._rows: dict[str, Row] = {
             name: (("", row),) if isinstance(row, Price) else row for name, row in rows.items() if row is not None
         }

@@ -292,3 +292,42 @@ def test_a_tool_may_leave_the_type_of_deps_open_or_name_one_with_parameters() ->
         Gate(ScriptedModel([call("typed"), "x"]), [typed], policy=Policy(rules=["allow typed"])).run("x", deps={"size": 4})
     )
     assert [found.result.value for found in reply.calls] == [4]
+
+
+@pytest.mark.parametrize("headers", [{"who": "x"}, {"who": {"Authorization": 3}}, {"who": {"A": "b\nc"}}])
+def test_headers_that_cannot_be_sent_are_refused_before_the_run(headers: Any) -> None:
+    gate = Gate(ScriptedModel(["x"]), [McpServer("who", url="http://127.0.0.1:9/mcp")])
+    with pytest.raises(UsageError, match="headers= of 'who'"):
+        run(gate.run("x", headers=headers))
+
+
+def test_an_async_progress_function_is_refused() -> None:
+    async def progress(done: int, count: int) -> None: ...
+
+    with pytest.raises(UsageError, match="async function"):
+        run(Gate(ScriptedModel(["x"])).run_many(["a"], progress=progress))
+
+
+def test_a_stream_of_a_gate_that_is_closed_ends_with_an_error() -> None:
+    gate = Gate(ScriptedModel(["hello world " * 10]))
+    events = gate.stream_sync("x")
+    next(events)
+    gate.close()
+    with pytest.raises(UsageError, match="closed before the run"):
+        list(events)
+
+
+def test_an_unknown_option_is_named_without_internals() -> None:
+    async def story() -> None:
+        options: Any = {"bogus": 1}
+        async for _ in Gate(ScriptedModel(["x"])).stream("x", **options):
+            pass
+
+    with pytest.raises(TypeError, match=r"^a run got an unexpected keyword argument 'bogus'$"):
+        run(story())
+
+
+def test_prices_that_are_none_are_refused() -> None:
+    prices: Any = {"m": 0.3}
+    with pytest.raises(UsageError, match="'m'"):
+        Gate(ScriptedModel(["x"]), prices=prices)

@@ -7,6 +7,7 @@ once. At no time is more than one piece of a file in memory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import time
@@ -198,6 +199,8 @@ class FileUploads:
         if state != "ACTIVE":
             error: Any = found.get("error")
             why = cast("JsonObject", error).get("message") if isinstance(error, dict) else state
+            with contextlib.suppress(ModelError):  # It expires by itself.
+                await self._client.call("DELETE", str(found.get("name")), attempts=1)
             raise InvalidRequestError(f"the server could not process {found.get('displayName')!r}: {why}", status=state)
         size = str(found.get("sizeBytes", "0"))
         return UploadedFile(

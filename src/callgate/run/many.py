@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import sys
 import time
 import warnings
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from callgate import user_code
 from callgate.errors import UsageError
-from callgate.events import Event
+from callgate.events import Event, RunEnded
 from callgate.prices import BATCH_FACTOR
 from callgate.sync import BlockingPortal
 from callgate.types import Reply
@@ -62,6 +63,8 @@ async def run_each(
         raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
     if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
         raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
+    if inspect.iscoroutinefunction(progress):
+        raise UsageError("progress= is an async function, and nobody would await it: use a plain one")
     waiting = list(enumerate(listed(prompts)))
     count, done = len(waiting), 0
     replies: list[Any] = [None] * count
@@ -159,9 +162,13 @@ async def in_batches(config: GateConfig, runs: int) -> AsyncGenerator[BatchedRun
 
 def events_in_sync(portal: BlockingPortal, events: AsyncGenerator[Event, None]) -> Generator[Event, None, None]:
     """The events of a run, one after another, for sync code; leaving the loop early cancels the run."""
+    last: Event | None = None
     try:
         while (event := portal.run(_following(events))) is not None:
+            last = event
             yield event
+        if not isinstance(last, RunEnded):  # Errors are raised, so that nothing else ends a stream early.
+            raise UsageError("the gate was closed before the run of this stream had ended, which cancelled it")
     finally:
         if portal.is_open:  # Otherwise the run ended with its event loop, or belongs to the parent of this process.
             portal.run(_closed(events))

@@ -296,8 +296,11 @@ class RunMethods:
         tools: Iterable[object] | None = None,
         instructions: str | None = None,
         headers: Mapping[str, Mapping[str, str]] | None = None,
+        **unknown: Any,
     ) -> RunTask[Reply[Any]]:
         """Start a run in its own task."""
+        if unknown:
+            raise TypeError(f"a run got an unexpected keyword argument {next(iter(unknown))!r}")
         if watch is not None:
             expect(watch, Callable, "watch={}", "an async function that is called with every event")
         request = self._resources.request(prompt, session, history, tool_choice, answers, output)

@@ -99,4 +99,18 @@ def _with_headers(executor: Executor, headers: Headers) -> dict[str, LiveToolset
     if unknown := [name for name in headers if name not in known]:
         has = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"headers= names the MCP server {unknown[0]!r}, which the gate does not have; it has {has}")
+    for name, more in headers.items():
+        _check_headers(name, more)
     return {name: known[name].with_headers(more) for name, more in headers.items()}
+
+
+def _check_headers(server: str, headers: object) -> None:
+    """Refuse headers that cannot be sent."""
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers= of {server!r} are a {type(headers).__name__}: use a mapping of names to values")
+    for name, value in cast("Mapping[Any, Any]", headers).items():
+        is_text = isinstance(name, str) and isinstance(value, str) and bool(name)
+        if not is_text or not (name + value).isprintable() or not (name + value).isascii():
+            raise UsageError(
+                f"headers= of {server!r}: {str(name)[:100]!r} cannot be sent: names and values are ASCII in one line"
+            )
