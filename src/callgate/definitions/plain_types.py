@@ -93,7 +93,7 @@ def _schema(annotation: Any) -> dict[str, Any]:
     if annotation in _OBJECTS:
         return {"additionalProperties": True, "type": "object"}
     if annotation in _LISTS_OF_OBJECTS:
-        return {"items": _schema(dict), "type": "array"}
+        return {"items": {"additionalProperties": True, "type": "object"}, "type": "array"}
     inner = {"type": _SCALARS[get_args(annotation)[0]]}
     return {"items": inner, "type": "array"} if get_origin(annotation) is list else {"anyOf": [inner, dict(_NULL)]}
 
