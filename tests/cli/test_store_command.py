@@ -122,6 +122,14 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(tmp_path: Path) 
     assert (code, "b.db is damaged: its hash is" in out, (tmp_path / "new.db").exists()) == (1, True, False)
 
 
+def test_a_restore_says_if_the_file_has_no_hash_to_compare_it_with(tmp_path: Path) -> None:
+    filled(tmp_path / "a.db", 2)
+    assert shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "a.db")[0] == 0
+    assert "has no hash in it" not in shell("store", "restore", tmp_path / "b.db", "--store", tmp_path / "1.db")[1]
+    code, out = shell("store", "restore", tmp_path / "a.db", "--store", tmp_path / "2.db")
+    assert (code, "a.db has no hash in it" in out) == (0, True)
+
+
 def test_a_store_is_not_restored_over_another_one_but_can_be_copied_to_it(tmp_path: Path) -> None:
     filled(tmp_path / "s.db", 2)
     shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")

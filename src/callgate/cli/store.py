@@ -197,13 +197,16 @@ def _give_name(partial: Path, path: Path) -> None:
 def restore(file: str, *, store: str | None) -> None:
     """Copies everything in BACKUP to the store, a file or a database, which has no other sessions.
 
-    The backup is compared with the hash in it before anything is written. If the command is interrupted, repeat it.
+    The backup is compared with the hash in it before anything is written; a plain copy of a file has none, which is said. If
+    the command is interrupted, repeat it.
     """
     source, target = _existing(file), _dialect(store_place(store))
     with _sentences():
         found, noted = store_digest(source)
         if noted not in (None, found):
             raise StoreError(f"{file} is damaged: its hash is {found}, and was {noted} when it was made; use another backup")
+        if noted is None:
+            click.echo(escape(f"{file} has no hash in it, as backups have: what it lost before is not noticed"), err=True)
         done = _with_bar("Restoring", source, target, others_allowed=False, with_deleted=True)
     _report(done, target)
 
