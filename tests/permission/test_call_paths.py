@@ -170,3 +170,17 @@ def test_an_absolute_pattern_holds_for_the_relative_words_of_a_command():
 def test_the_name_of_the_root_is_no_part_of_the_paths_below_it():
     definition = ToolDefinition(name="read_file", kind="file", read_only=True, roots=("/home/u/build",))
     assert verdict(Policy(rules=[Rule(verdict="deny", paths=("build/", "home"))]), definition, {"path": "a"}) == "allow"
+
+
+def test_a_call_with_very_many_values_is_read_value_by_value_once():
+    policy = Policy(rules=[Rule(verdict="deny", paths=("etc/x",))])
+    values = ["a"] * 25_000 + [f"w/{place}.x" for place in range(2_000)]
+    assert verdict(policy, SERVER, {"x": values}) == "allow"
+    assert verdict(policy, SERVER, {"x": [*values, "./etc/x"]}) == "deny"
+    assert paths_in(SERVER, {"x": values, "y": ["a", ["a"]]}).count("a") == 2, "once for each argument"
+
+
+@pytest.mark.parametrize("path", ["Cargo.toml", "flake.nix", "Procfile", "bunfig.toml", "deploy/x.service"])
+def test_a_write_to_a_file_that_makes_programs_run_code_is_asked_about(path: str):
+    assert verdict(Policy(mode="yolo"), WRITE, {"path": path}) == "ask"
+    assert verdict(Policy(mode="yolo"), READ, {"path": path}) == "allow"

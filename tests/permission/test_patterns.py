@@ -96,3 +96,16 @@ def test_the_parts_of_a_path_are_worked_out():
     assert path_parts("/etc") == (["etc"], True)
     assert path_parts("") == ([], False)
     assert folded("\uff2b\u200b\u0301Ｅ") == "ke"
+
+
+@pytest.mark.parametrize("text", ["root", " root", "root ", "\troot\n", "root\u00a0", "root\0", "roo\ua787", "\ua783oot"])
+def test_blanks_around_a_text_and_old_forms_of_letters_do_not_lead_around_a_pattern(text: str):
+    assert Glob("root").wide(text)
+    assert Regex("ro+t").wide(text)
+    assert Glob("root").narrow(text) == Regex("root").narrow(text) == (text == "root")
+
+
+@pytest.mark.parametrize("path", ["a", "a.b/c", "A/b-c", "a/b", "b/a", "other"])
+@pytest.mark.parametrize("pattern", ["a", "a*", "/a", "A/", "a/b", "//a", "*.b", "b"])
+def test_a_plain_path_matches_like_a_longer_spelling_of_it(pattern: str, path: str):
+    assert PathGlob(pattern).wide(path) == PathGlob(pattern).wide(f"./{path}") == PathGlob(pattern).wide(f"x/../{path}")

@@ -42,6 +42,8 @@ _SCHEMES_MAX = 4
 _END = re.compile(r"[\0?#]")
 _URI_END = re.compile(r"[\0?#;!]")
 _ODD = re.compile(r"[\s%:?#\0'\"`]")
+_SPECIAL = re.compile(r"[\s%:?#\0'\"`=;|&<>(),]")
+"""Characters that make a text more than one path to somebody; those of `_ODD` and of a command line."""
 _ENCODED = 9
 """Characters that one may be written as, percent-encoded twice: `%25` + `2e`, and some room."""
 
@@ -53,7 +55,10 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(item, str(key))
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in cast("Sequence[Any]", value):
-            yield from leaves(item, name)
+            if isinstance(item, str):  # There may be many.
+                yield name, item
+            else:
+                yield from leaves(item, name)
     else:
         yield name, value
 
@@ -72,7 +77,10 @@ def paths_of(
     tool is allowed by the value that runs alone.
     """
     views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
-    seen = [args, *views] if wide or definition.kind == "file" else list(views[:1] or [args])
+    if not wide and definition.kind != "file":
+        return paths_in(definition, views[0] if views else args, wide=False)
+    seen = [args]
+    seen += [view for view in views if view != args]
     return list(dict.fromkeys(path for one in seen for path in paths_in(definition, one, wide=wide)))
 
 
@@ -89,10 +97,17 @@ def paths_in(definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool 
     """
     known = _names_in_schema(definition)
     found: list[str] = []
+    traits: dict[str, tuple[bool, bool]] = {}
+    done: set[tuple[str, str]] = set()
     for name, value in _candidates(args, known):
-        plain = name.lower()
-        is_named = known.get(name) == "path" or any(word in plain for word in _FILE_WORDS)
-        is_content = known.get(name) != "path" and plain in _CONTENT
+        if name not in traits:
+            plain, is_path = name.lower(), known.get(name) == "path"
+            traits[name] = is_path or any(word in plain for word in _FILE_WORDS), not is_path and plain in _CONTENT
+        is_named, is_content = traits[name]
+        if isinstance(value, str):
+            if (name, value) in done:
+                continue
+            done.add((name, value))
         if not isinstance(value, str):
             # Numbers, truth values and nothing are no names, unless the argument is there for one.
             if is_named and value is not None and not isinstance(value, bool):
@@ -131,11 +146,14 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(item)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in cast("Sequence[Any]", value):
-            yield from _keys(item)
+            if not isinstance(item, str):
+                yield from _keys(item)
 
 
 def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: bool) -> list[str]:
     """The paths that a tool of others may take a text for."""
+    if not is_content and len(text) <= PATH_CHARS_MAX and not _SPECIAL.search(text):
+        return [text]
     if len(text) > PATH_CHARS_MAX * (_ENCODED if "%" in text else 1):
         text = _END.split(text, maxsplit=1)[0]
         if len(text) > PATH_CHARS_MAX:

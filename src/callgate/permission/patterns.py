@@ -26,7 +26,8 @@ PATH_CHARS_MAX = 4_096
 
 # A backslash escapes a wildcard. Before a letter it escapes nothing: somebody took it for a separator.
 _SEPARATOR = re.compile(r"\\[^\W_]")
-_WORD = re.compile(r"[A-Za-z0-9_-]+")
+# A path that is its own shortest spelling, as most are.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:[./][A-Za-z0-9_-]+)*")
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
 
@@ -48,7 +49,7 @@ class Glob:
 
     def wide(self, text: str) -> bool:
         """True if the text, or what a careless system might take it for, matches."""
-        return self._narrow(text) or self._folded(folded(text))
+        return self._narrow(text) or any(map(self._folded, _careless(text)))
 
 
 class Regex:
@@ -73,7 +74,7 @@ class Regex:
 
     def wide(self, text: str) -> bool:
         """True if the text matches, whatever its case and the form of its letters."""
-        return self._folded(text) or self._folded(folded(text))
+        return self._folded(text) or any(map(self._folded, _careless(text)))
 
 
 class PathGlob:
@@ -124,8 +125,8 @@ class AnyPath:
 
     def wide(self, path: str) -> bool:
         """True if the path could reach what one of the patterns names."""
-        if _WORD.fullmatch(path):
-            return self._plain(path) or self._folded(path.lower())  # As most are, and there may be many.
+        if _PLAIN.fullmatch(path):
+            return self._plain(path) or self._folded(path.lower())
         plain = {path, path.replace("\\", "/")}
         return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
 
@@ -177,6 +178,14 @@ def folded(text: str) -> str:
     if text.isascii():
         return text.lower()
     return latin(text)
+
+
+def _careless(text: str) -> Iterator[str]:
+    """The text as a careless reader takes it, with and without the blanks around it."""
+    plain = folded(text)
+    yield plain
+    if (bare := plain.replace("\0", " ").strip()) != plain:
+        yield bare
 
 
 def _folded_path(path: str) -> str:

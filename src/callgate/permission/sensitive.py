@@ -78,6 +78,7 @@ RUNS_CODE: tuple[str, ...] = (
     "composer.json", "deno.json*", "mix.exs", "rebar.config", "dune", "stack.yaml", "build.sbt", "build.zig",
     "webpack.config.*", "vite.config.*", "jest.config.*", "eslint.config.*", ".eslintrc*", "babel.config.*",
     "docker-compose*.y*ml", "compose*.y*ml", "Vagrantfile", "Gemfile", "Podfile", "Package.swift",
+    "Cargo.toml", "flake.nix", "shell.nix", "default.nix", "Procfile", "bunfig.toml", "*.service", "*.timer",
 )  # fmt: skip
 """Patterns of files that make programs run code: writing one is asked about whatever the rules and the mode say."""
 
