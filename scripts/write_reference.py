@@ -22,6 +22,8 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "events": (("callgate.events",), "the events of a run"),
     "errors": (("callgate.errors",), "the exceptions"),
     "types": (("callgate.types",), "further types in the signatures of `callgate`"),
+    "metadata": (("callgate.metadata",), "sources, citations and other data about an answer"),
+    "prices": (("callgate.prices: PriceTable PRICES_DATE BATCH_FACTOR",), "the prices of the usual models"),
     "permission": (
         ("callgate.permission", "callgate.permission.audit: records_of verify"),
         "policies and the audit log",
@@ -128,9 +130,12 @@ def docs_of_fields(source: Any) -> dict[str, str]:
 
 def fields_of(item: Any) -> list[str]:
     """The fields of a dataclass, with what stands below them."""
+    told = docs_of_fields(item)
+    if typing.is_typeddict(item):
+        keys = [f"| `{key}` | {' '.join(told.get(key, '').split())} |" for key in item.__annotations__]
+        return ["| key | |", "|---|---|", *keys, ""]
     if not dataclasses.is_dataclass(item):
         return []
-    told = docs_of_fields(item)
     rows = [
         f"| `{field.name}` | `{type_of(field.type)}` | {' '.join(told.get(field.name, '').split())} |"
         for field in dataclasses.fields(item)
@@ -142,7 +147,9 @@ def fields_of(item: Any) -> list[str]:
 def methods_of(item: Any) -> list[str]:
     """The public methods and properties that a class defines itself."""
     found: list[str] = []
-    for name, member in vars(item).items():
+    # A base that no page describes is a part of the class.
+    mixed_in = [base for base in item.__bases__ if base.__module__.startswith("callgate.") and base.__name__ == "RunMethods"]
+    for name, member in [pair for one in (*mixed_in, item) for pair in vars(one).items()]:
         inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
         if not (inspect.isfunction(inner) or isinstance(inner, property)):
             continue
@@ -220,7 +227,10 @@ def value_of(given: Any) -> str:
 def options_of(item: Any) -> dict[str, Any]:
     """The keyword options that an overload of the function takes from a `TypedDict`."""
     for overload in typing.get_overloads(item) if inspect.isfunction(item) else ():
-        hints = typing.get_type_hints(overload, include_extras=True)
+        try:
+            hints = typing.get_type_hints(overload, include_extras=True)
+        except NameError:  # Names that only type checkers import.
+            continue
         for hint in hints.values():
             if typing.get_origin(hint) is typing.Unpack:
                 return dict(typing.get_args(hint)[0].__annotations__)
