@@ -142,7 +142,7 @@ def test_nginx_passes_chats_and_streams_on_with_tls(needs, tmp_path: Path) -> No
         config = (DEPLOY / "nginx.conf").read_text()
         for old, new in {
             "service-1:8081": f"127.0.0.1:{site.port}",
-            "        server service-2:8081 max_fails=2 fail_timeout=5s;\n": "",
+            "        server service-2:8081 max_fails=2 fail_timeout=1s;\n": "",
             "listen 8443": f"listen 127.0.0.1:{port}",
             "/etc/callgate/": f"{tmp_path}/",
             "/tmp/nginx": f"{tmp_path}/nginx",
