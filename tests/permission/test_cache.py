@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callgate import (
+    FileTools,
     FunctionCall,
     Gate,
     Policy,
@@ -20,7 +23,7 @@ from callgate import (
 )
 from callgate.errors import UsageError
 from callgate.events import CallFinished, RunEnded
-from callgate.permission import Rate, RateLimits, ResultCache
+from callgate.permission import Rate, RateLimits, ResultCache, Rule
 from callgate.testing import call
 from callgate.types import ToolResult
 
@@ -244,3 +247,104 @@ def test_a_function_says_what_it_touches():
     assert definition_from(look).touches == ("orders",)
     with pytest.raises(ToolNotDeclarableError, match="is not a list of names"):
         tool(touches="orders")(lambda: 1)  # pyright: ignore[reportArgumentType]
+
+
+# What a result depends on besides the arguments ----------------------------------------------------------------------------
+
+
+class User:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize("per_session", [True, False])
+def test_a_result_for_the_deps_of_one_run_is_not_given_to_another(per_session: bool) -> None:
+    @tool(read_only=True)
+    def orders(context: ToolContext[User]) -> str:
+        """List the orders of the current user."""
+        return f"a lamp for {context.deps.name}"
+
+    async def story() -> list[tuple[str, bool]]:
+        ann, bob = User("Ann"), User("Bob")
+        gate = Gate(ScriptedModel([call("orders"), "ok"] * 3), [orders], cache=ResultCache(per_session=per_session))
+        replies = [await gate.run("x", session="team", deps=user) for user in (ann, bob, ann)]
+        return [(str(reply.calls[-1].result.value), bool(reply.calls[-1].result.notes)) for reply in replies]
+
+    assert asyncio.run(story()) == [("a lamp for Ann", False), ("a lamp for Bob", False), ("a lamp for Ann", True)]
+
+
+def test_a_result_of_the_tools_of_one_run_is_not_given_to_another() -> None:
+    def orders_of(name: str) -> Any:
+        @tool(read_only=True)
+        def orders() -> str:
+            """List the orders of the current user."""
+            return f"a lamp for {name}"
+
+        return orders
+
+    async def story() -> list[str]:
+        gate = Gate(ScriptedModel([call("orders"), "ok"] * 2), cache=ResultCache())
+        replies = [await gate.run("x", session="team", tools=[orders_of(name)]) for name in ("Ann", "Bob")]
+        return [str(reply.calls[-1].result.value) for reply in replies]
+
+    assert asyncio.run(story()) == ["a lamp for Ann", "a lamp for Bob"]
+
+
+def test_two_gates_that_share_a_cache_do_not_share_results_of_functions_that_look_alike() -> None:
+    def gate_of(name: str, cache: ResultCache) -> Gate:
+        @tool(read_only=True)
+        def who() -> str:
+            """Say who it is."""
+            return name
+
+        return Gate(ScriptedModel([call("who"), "ok"]), [who], cache=cache)
+
+    async def story() -> list[str]:
+        cache = ResultCache(per_session=False)
+        return [str((await gate_of(name, cache).run("x")).calls[0].result.value) for name in "AB"]
+
+    assert asyncio.run(story()) == ["A", "B"]
+
+
+def test_results_made_under_another_policy_are_not_handed_out(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "plan.txt").write_text("TOP SECRET PLAN")
+    (root / "b").write_text("x")
+    calls = [call("search_files", pattern="SECRET"), call("list_files")]
+
+    async def story() -> list[Any]:
+        tools = FileTools(str(root), state_dir=str(tmp_path / "state"))
+        gate = Gate(ScriptedModel([calls, "ok", calls, "ok"]), [tools], cache=ResultCache())
+        await gate.run("x", session="s")
+        strict = gate.with_options(policy=Policy(rules=[Rule(verdict="deny", paths=["plan.txt"])]))
+        return [record.result.value for record in (await strict.run("y", session="s")).calls[-2:]]
+
+    assert asyncio.run(story()) == [[], ["b"]]
+
+
+def test_nothing_is_kept_while_a_tool_that_was_given_up_on_may_still_change_something() -> None:
+    value, goes_on, has_ended = [1], threading.Event(), threading.Event()
+
+    @tool(read_only=True)
+    def get() -> int:
+        """Get it."""
+        return value[0]
+
+    @tool(timeout_s=0.05)
+    def put() -> str:
+        """Put it."""
+        goes_on.wait(300)
+        value[0] = 5
+        has_ended.set()
+        return "late"
+
+    async def story() -> list[Any]:
+        gate = Gate(ScriptedModel([call("put"), call("get"), "ok", call("get"), "ok"]), [get, put], cache=ResultCache())
+        first = await gate.run("x", session="s")
+        goes_on.set()
+        await asyncio.to_thread(has_ended.wait, 300)
+        second = await gate.run("y", session="s")
+        return [first.calls[0].state, first.calls[1].result.value, second.calls[0].result.value]
+
+    assert asyncio.run(story()) == ["timed_out", 1, 5]

@@ -62,7 +62,7 @@ class CallPipeline:
         self._cancellation = cancellation
         self._tasks = tasks
         self._inbox: asyncio.Queue[_Happening] = asyncio.Queue()
-        self._guard = CallGuard(around.guard, around.session, self._wake, around.held)
+        self._guard = CallGuard(around.guard, around.session, self._wake, around.held, around.deps)
         self._running: dict[str, RunningCall | CachedCall] = {}
         self._scopes: dict[str, CallScope] = {}
         self._waiting: set[str] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
 __all__ = ["ResultCache", "Slot"]
 
+POLICIES_MAX = 16
+"""How many policies are compared by their rules; results of older ones are not found again."""
 # Names that no tool can give to what it touches.
 _EVERYTHING, _ANYTHING = "\0everything", "\0anything"
 
@@ -26,7 +28,9 @@ _EVERYTHING, _ANYTHING = "\0everything", "\0anything"
 class Slot:
     """Where the result of a call belongs, and how things stood when the call began."""
 
-    key: str
+    key: tuple[str | int, ...]
+    scope: tuple[object, ...]
+    """The objects that the result depends on besides the arguments; kept, so that no other object gets their identity."""
     touches: tuple[str, ...]
     generation: tuple[int, ...]
 
@@ -34,6 +38,7 @@ class Slot:
 @dataclass(slots=True)
 class _Entry:
     result: ToolResult
+    scope: tuple[object, ...]
     generation: tuple[int, ...]
     until: float
 
@@ -68,22 +73,38 @@ class ResultCache:
         self._subjects = [Subject.read(pattern, what="ResultCache(tools=...)") for pattern in tools]
         self._per_session = per_session
         self._clock = clock
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str | int, ...], _Entry] = OrderedDict()
         self._touches = [
             (Subject.read(pattern, what="ResultCache(touches=...)"), tuple(names))
             for pattern, names in (touches or {}).items()
         ]
+        self._policies: deque[object] = deque(maxlen=POLICIES_MAX)
         self._changes: Counter[str] = Counter()
         """How many calls may have changed each thing; those of tools that do not say what they touch count for all."""
 
-    def slot(self, definition: ToolDefinition, call: FunctionCall, *, digest: str, session: str) -> Slot | None:
-        """Where the result of this call belongs; None if it is not to be kept."""
+    def slot(
+        self,
+        definition: ToolDefinition,
+        call: FunctionCall,
+        *,
+        digest: str,
+        session: str,
+        policy: object = None,
+        scope: tuple[object, ...] = (),
+    ) -> Slot | None:
+        """Where the result of this call belongs; None if it is not to be kept.
+
+        `scope` has what else it depends on: texts count by their value, all other objects by their identity. Policies that
+        are equal are one.
+        """
         if not definition.read_only or not any(one.fits(definition, wide=False) for one in self._subjects):
             return None
         args = json.dumps(dict(call.args), sort_keys=True, default=repr)
         key = json.dumps([session if self._per_session else None, definition.own_name, definition.server, digest, args])
         touches = self._touched_by(definition)
-        return Slot(key, touches, self._generation(touches))
+        scope = (self._same(policy), *scope)
+        parts = tuple(part if isinstance(part, str) else id(part) for part in scope)
+        return Slot((key, *parts), scope, touches, self._generation(touches))
 
     def get(self, slot: Slot, call: FunctionCall) -> ToolResult | None:
         """The result that was kept, as the result of this call."""
@@ -101,7 +122,7 @@ class ResultCache:
         """Keep a result, unless it is an error or something was changed since the call began."""
         if result.is_error or slot.generation != self._generation(slot.touches):
             return
-        self._entries[slot.key] = _Entry(result.detached(), slot.generation, self._clock() + self._ttl_s)
+        self._entries[slot.key] = _Entry(result.detached(), slot.scope, slot.generation, self._clock() + self._ttl_s)
         self._entries.move_to_end(slot.key)
         while len(self._entries) > self._entries_max:
             self._entries.popitem(last=False)
@@ -115,6 +136,14 @@ class ResultCache:
         if not definition.read_only:
             for name in (_ANYTHING, *(self._touched_by(definition) or (_EVERYTHING,))):
                 self._changes[name] += 1
+
+    def _same(self, policy: object) -> object:
+        """The first policy that was equal to this one."""
+        known = next((one for one in self._policies if one is policy or one == policy), None)
+        if known is None:
+            self._policies.append(policy)
+            known = policy
+        return known
 
     def _touched_by(self, definition: ToolDefinition) -> tuple[str, ...]:
         said = [name for subject, names in self._touches if subject.fits(definition, wide=False) for name in names]

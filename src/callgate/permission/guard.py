@@ -24,6 +24,7 @@ from callgate.permission.call_paths import RunningValues
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
 from callgate.permission.session_rules import scope_of, session_rule
+from callgate.threads import THREADS
 from callgate.types import CallRecord, Decision, FunctionCall, JsonObject, SessionRule, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class Guard:
     rates: RateLimits = field(default_factory=RateLimits)
     audit: AuditLog | None = None
     cache: ResultCache | None = None
+    of_run: tuple[object, ...] = ()
+    """Parts of a run that results depend on: its own tools, a digest of its headers."""
     limiter: Limiter = field(init=False)
     model: ModelLimiter = field(init=False)
     _enforced: _Enforced | None = field(init=False, default=None)
@@ -216,8 +219,16 @@ class Guard:
 class CallGuard:
     """The guard of the calls in one run. `wake` is called when a call that had to wait may have got its turn."""
 
-    def __init__(self, guard: Guard, session: str, wake: Callable[[], None], held: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        session: str,
+        wake: Callable[[], None],
+        held: frozenset[str] = frozenset(),
+        deps: object = None,
+    ) -> None:
         self.guard = guard
+        self._deps = deps
         self._held = held
         """Rate limits in which the calls around these have a place."""
         self._session = session
@@ -367,7 +378,12 @@ class CallGuard:
 
     def _slot(self, cache: ResultCache, call: FunctionCall) -> Slot | None:
         definition, digest = self.guard.tools.definition(call.name), self.guard.tools.digests[call.name]
-        return cache.slot(definition, call, digest=digest, session=self._session)
+        if THREADS.abandoned:
+            return None  # A tool that was given up on may still change what is read.
+        # A server's definitions are made anew with each connection; its tools are known by their digest.
+        function = definition if definition.server is None else None
+        scope, policy = (self._deps, function, *self.guard.of_run), self.guard.policy
+        return cache.slot(definition, call, digest=digest, session=self._session, policy=policy, scope=scope)
 
     def _place_of(self, call: FunctionCall) -> Place:
         if call.id not in self._places:

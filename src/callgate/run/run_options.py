@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -85,10 +86,18 @@ def config_for_run(
         executor.replace(FindTools(lambda: list(filter(allowed, executor.definitions))))
     guard = copy.copy(config.guard)
     guard.tools = executor
+    # Results of all tools depend on what the run has of its own: tools call each other.
+    guard.of_run = (*given, _digest(headers or {}))
     declarer = declarer.for_executor(executor, built_in)
     config = replace(config, guard=guard, declarer=declarer)
     config.declare()  # Raises now what would fail in the first request.
     return config
+
+
+def _digest(headers: Headers) -> str:
+    """A hash of headers: names have no case, and values are not kept."""
+    pairs = sorted((name, key.lower(), value) for name, more in headers.items() for key, value in more.items())
+    return hashlib.sha256(repr(pairs).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _with_headers(executor: Executor, headers: Headers) -> dict[str, LiveToolset]:
