@@ -323,3 +323,18 @@ def test_a_batch_uploads_what_is_too_large_for_a_request(monkeypatch: pytest.Mon
             assert len(fake.resources.files) == 1
 
     asyncio.run(body())
+
+
+def test_prompts_of_a_conversation_on_vertex_are_sent_although_it_has_no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgate.media_files, "INLINE_BYTES_MAX", len(VIDEO) + 100)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            env = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": "k", "GOOGLE_VERTEX_BASE_URL": fake.base_url}
+            gate = Gate(GeminiModel(MODEL, env=env))
+            for _ in range(2):
+                await gate.run(["a", Media(data=VIDEO, mime_type="video/mp4")], session="s")
+            last: Any = fake.requests[-1].json
+            assert ["inlineData" in content["parts"][1] for content in last["contents"][::2]] == [True, True]
+
+    run(body)

@@ -50,6 +50,11 @@ class FileUploads:
         """One upload of the same bytes at a time in each event loop; the others wait and use it."""
         self._users: dict[str, set[str]] = {}
 
+    @property
+    def takes_uploads(self) -> bool:
+        """True if the surface has uploads: Vertex AI has none."""
+        return self._client.surface.kind == "developer"
+
     async def upload(self, media: Media, progress: Progress | None = None) -> UploadedFile:
         """Upload media, unless the same bytes are there already, and wait until it can be used.
 
@@ -57,7 +62,7 @@ class FileUploads:
             UsageError: the file cannot be read or is too large, or the surface has no files.
             ModelError: the server refused it, or could not be reached.
         """
-        if self._client.surface.kind != "developer":
+        if not self.takes_uploads:
             raise UsageError("Vertex AI has no file uploads: put the file into Cloud Storage and pass Media(uri='gs://...')")
         source = _Source(media)
         try:

@@ -26,6 +26,11 @@ __all__ = ["ModelFiles", "delete_files", "files_of", "inline_bytes", "sendable_p
 class ModelFiles(Protocol):
     """The files of a model: media that is uploaded before it is referred to."""
 
+    @property
+    def takes_uploads(self) -> bool:
+        """True if media can be uploaded there."""
+        ...
+
     async def upload(self, media: Media, progress: Callable[[int, int], Awaitable[None]] | None = None) -> UploadedFile:
         """Upload media, and wait until it can be used."""
         ...
@@ -68,7 +73,7 @@ async def sendable_prompt(
     from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media  # Most prompts are text.
 
     files, uploaded = files_of(model), dict[str, UploadedFile]()
-    used = 0 if files is None else await sent_before()
+    used = await sent_before() if files is not None and files.takes_uploads else 0
     sent: list[Any] = []
     for item in cast("list[Any]", items):
         media = _media_in(item)
