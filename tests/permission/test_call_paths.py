@@ -125,7 +125,8 @@ SPELLINGS = [
     "file://localhost/srv/plan.txt", "file:%2f%2f/srv/plan.txt", "file%3a///srv/plan.txt", "/srv/plan.txt\0",
     "/srv/plan.txt%00", "/srv/plan.txt%00.md", "/srv/plan.txt%2500.md", "resource:///srv/plan.txt",
     "git+file:///srv/plan.txt", "HTTP:/srv/plan.txt", "http:///srv/plan.txt", "https:/srv/plan.txt", "ftp:///srv/plan.txt",
-    "urn:/srv/plan.txt", "jar:file:/srv/plan.txt!/x", " file:///srv/plan.txt", "'/srv/plan.txt'", "/srv/plan.txt?raw",
+    "urn:/srv/plan.txt", "aa:bb:cc:dd:/srv/plan.txt",
+    "jar:file:/srv/plan.txt!/x", " file:///srv/plan.txt", "'/srv/plan.txt'", "/srv/plan.txt?raw",
     "/srv/plan.txt\0" + "x" * 5_000, "file:///srv/plan.txt?" + "x" * 5_000, "/srv/" + "%2e/" * 1_500 + "plan.txt",
 ]  # fmt: skip
 

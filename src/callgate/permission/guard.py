@@ -265,6 +265,10 @@ class CallGuard:
         for call in calls:
             self._readings.pop(call.id, None)  # Its arguments, or what they lead to, may have changed since.
         decisions = [self.guard.verdict(call, always, self.reading(call), can_ask=call.id in asked) for call in calls]
+        for call, decision in zip(calls, decisions, strict=True):
+            if decision.verdict == "ask" and call.id in again & asked and call.id in self._readings:
+                # The question was about the file that a link led to then, which is not known any more: none is followed.
+                self._readings[call.id] = replace(self._readings[call.id], views=())
         notices = [
             Notice("policy", problem, "warning")
             for problem in self.guard.enforced.problems
