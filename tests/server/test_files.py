@@ -39,6 +39,28 @@ def send(site: Any, upload: str, offset: int, data: bytes) -> Any:
     return site.post(f"/api/v1/files/{upload}", {"offset": offset, "data": base64.b64encode(data).decode()})
 
 
+@pytest.mark.parametrize("how", ["fork", "name"])
+def test_a_file_stays_for_as_long_as_another_session_of_the_store_refers_to_it(
+    serve: Callable[..., Any], fake: FakeGemini, tmp_path: Path, how: str
+) -> None:
+    def site() -> Any:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        return serve(Gate(model, store=str(tmp_path / "sessions.db")))
+
+    here, there = site(), site()
+    part = uploaded(here)
+    assert here.chat({"prompt": ["What is this?", part], "session": "s"}).status == 200
+    if how == "fork":
+        other = there.post("/api/v1/sessions/s/fork", {}).json["session"]
+    else:
+        other = "t"
+        assert there.chat({"prompt": ["What is this?", part], "session": other}).status == 200
+    assert here.request("DELETE", "/api/v1/sessions/s").status == 200
+    assert len(fake.resources.files) == 1
+    assert there.chat({"prompt": "And?", "session": other}).json["response"] == "A film."
+    assert fake.refusals == []
+
+
 def test_a_file_in_pieces_becomes_a_part_for_a_prompt_and_is_deleted_with_its_session(site: Any, fake: FakeGemini) -> None:
     begun = site.post("/api/v1/files", {"name": "film.mp4", "size": len(DATA)})
     assert begun.status == 201

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -22,14 +23,17 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Policy, ScriptedModel, tool
+from callgate import Gate, GeminiModel, Policy, ScriptedModel, tool
 from callgate.mcp import elicit
 from callgate.server import Service, ServiceOptions
 from callgate.server.access_file import AccessFile, token_hash
+from callgate.server.counters import Metrics
 from callgate.server.peers import GREETING_S, Peers
+from callgate.server.security import SecurityMiddleware
+from callgate.testing import FakeGemini, call
 from callgate.types import ToolContext
 
-from .conftest import WAIT_S, Site, add, poke, serving
+from .conftest import WAIT_S, Site, Slow, add, poke, serving
 from .test_processes import PATIENCE_S, until
 
 httpx2 = pytest.importorskip("httpx2")
@@ -71,11 +75,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Site]]]:
     access.chmod(0o600)
     with contextlib.ExitStack() as stack:
 
-        def started(*tools: Any, policy: Policy | None = None) -> list[Site]:
+        def started(
+            *tools: Any, policy: Policy | None = None, model: Any = None, store: Callable[[], Any] = lambda: None
+        ) -> list[Site]:
             secret, sites = secrets.token_bytes(32), []
             for number in range(3):
                 audit = tmp_path / f"audit-{number}.jsonl"
-                gate = Gate(ScriptedModel([]), list(tools or [add]), policy=policy, audit=audit)
+                gate = Gate(model or ScriptedModel([]), list(tools or [add]), policy=policy, audit=audit, store=store())
                 peers = Peers(number=number, folder=str(tmp_path), secret=secret)
                 options = ServiceOptions(identities=AccessFile(access), peers=peers, stop_s=1.0)
                 sites.append(stack.enter_context(serving(Service(gate, options=options))))
@@ -318,6 +324,99 @@ def test_an_answer_to_somebody_who_has_left_is_no_error(tmp_path, caplog: pytest
 
     asyncio.run(story())
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_stream_that_is_asked_for_after_an_event_begins_anew(start, number: int) -> None:
+    sites = start()
+    headers = opened(sites[0])
+    with sites[number].stream("GET", "/mcp", **{**headers, "Accept": "text/event-stream"}, Last_Event_ID="abc") as stream:
+        assert stream.status == 200
+
+
+def test_a_process_that_does_not_answer_is_not_taken_for_a_session_that_is_gone(start, tmp_path, monkeypatch) -> None:
+    sites = start()
+    headers = opened(sites[0])
+    (tmp_path / "0.sock").unlink()
+    monkeypatch.setattr("callgate.server.peers.GREETING_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(tmp_path / "0.sock"))
+        frozen.listen()
+        answer = sites[1].post("/mcp", LIST, **headers)
+    assert answer.error == (503, "process_busy")
+    assert answer.headers["retry-after"] == "5"
+
+
+def test_a_stream_whose_process_ends_is_one_line_in_the_log(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    peers = Peers(number=0, folder=str(tmp_path), secret=b"x" * 32)
+
+    async def cut(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise OSError("the process has ended")
+
+    async def through(scope: Any, receive: Any, send: Any) -> None:
+        await peers.forward(0, scope, b"", receive, send)
+
+    async def story() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            pass
+
+        guard = SecurityMiddleware(through, ServiceOptions(), Metrics(), public=(frozenset(), ()))
+        scope = {"type": "http", "method": "GET", "path": "/mcp", "query_string": b"", "headers": [(b"host", b"localhost")],
+                 "client": ("127.0.0.1", 1), "scheme": "http", "http_version": "1.1"}  # fmt: skip
+        async with peers.serving(cut):
+            await guard(scope, receive, send)
+
+    asyncio.run(story())
+    (record,) = [record for record in caplog.records if record.name == "callgate.server"]
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "ended before its answer was whole" in record.getMessage()
+
+
+# Uploads and events --------------------------------------------------------------------------------------------------------
+
+
+def test_the_pieces_of_an_upload_may_meet_any_process(start) -> None:
+    with FakeGemini.in_thread(["A film."], repeat_last=True) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        sites = start(model=model)
+        ann, bob = ({"Authorization": f"Bearer {token}"} for token in TOKENS.values())
+        upload = sites[0].post("/api/v1/files", {"name": "film.mp4", "size": 3_000}, **ann).json["id"]
+        place = f"/api/v1/files/{upload}"
+        for number, site in enumerate(sites):
+            assert site.get(place, **bob).error == (404, "no_such_upload")
+            piece = {"offset": 1_000 * number, "data": base64.b64encode(bytes(1_000)).decode()}
+            answer = site.post(place, piece, **ann)
+            assert (answer.status, answer.json["received"]) == (200, 1_000 * (number + 1))
+        assert answer.json["part"]["fileData"]["mimeType"] == "video/mp4"
+        gone = [
+            sites[1].get(place, **ann),
+            sites[2].get("/api/v1/files/77-x", **ann),
+            sites[2].get("/api/v1/files/x", **ann),
+        ]
+        assert [one.error for one in gone] == [(404, "no_such_upload")] * 3
+        other = sites[1].post("/api/v1/files", {"name": "film.mp4", "size": 3_000}, **ann).json["id"]
+        assert sites[2].request("DELETE", f"/api/v1/files/{other}", **ann).json == {"deleted": other}
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_events_of_a_run_are_followed_at_any_process(start, tmp_path, slow: Slow, is_over: bool) -> None:
+    model = ScriptedModel([call("slow"), "Over."])
+    sites = start(slow.tool, model=model, store=lambda: str(tmp_path / "sessions.db"))
+    ann, bob = ({"Authorization": f"Bearer {token}"} for token in TOKENS.values())
+    with sites[0].stream_chat({"prompt": "Go.", "session": "s"}, **ann) as here:
+        assert slow.started.wait(WAIT_S)
+        if is_over:
+            slow.go.set()
+            assert here.until("run_ended")["reply"]["text"] == "Over."
+            sites[0].until(lambda: not sites[0].service.live, "the end of the run")
+        assert sites[1].get("/api/v1/sessions/s/events", **bob).status == 404
+        with sites[1].stream("GET", "/api/v1/sessions/s/events", **ann) as there:
+            slow.go.set()
+            assert there.until("run_ended")["reply"]["text"] == "Over."
 
 
 # Processes that die --------------------------------------------------------------------------------------------------------

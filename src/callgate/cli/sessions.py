@@ -431,11 +431,11 @@ async def _chosen(store: Store, before_s: float, owner: str | None) -> list[Sess
     return [info for info in known if info.id in own]
 
 
-async def _forget_uploads(facts: list[Fact], session: str) -> None:
+async def _forget_uploads(store: Store, facts: list[Fact], session: str) -> None:
     """Delete the files and interactions of a session at Google, if there is a key; otherwise they expire there."""
-    from callgate.run.session_changes import delete_interactions, interactions_of, uploads_of
+    from callgate.run.session_changes import delete_interactions, interactions_of, unshared, uploads_of
 
-    files, stored = uploads_of(facts), interactions_of(facts)
+    files, stored = await unshared(store, uploads_of(facts), interactions_of(facts))
     if not files and not stored:
         return
     from callgate.cli.settings import model_environment, settings_here
@@ -471,7 +471,7 @@ async def _deleted(store: Store, info: SessionInfo, before_s: float, history: st
         if not before_s:
             raise
         return False
-    await _forget_uploads(facts, info.id)
+    await _forget_uploads(store, facts, info.id)
     forget_files(info.id)
     forget_inputs(history, said)
     return True

@@ -92,15 +92,18 @@ class FileUploads:
         """Note that a session refers to a file."""
         self._users.setdefault(file.name, set()).add(session)
 
+    def release(self, file: UploadedFile, session: str) -> None:
+        """Note that a session does not refer to a file any more."""
+        self._users.get(file.name, set()).discard(session)
+
     async def delete(self, file: UploadedFile, session: str) -> bool:
         """Delete a file of a session, unless another session of this process refers to it; True if it is gone.
 
         Raises:
             ModelError: the server could not be reached.
         """
-        users = self._users.get(file.name, set())
-        users.discard(session)
-        if users:
+        self.release(file, session)
+        if self._users.get(file.name):
             return False
         self._known = {digest: known for digest, known in self._known.items() if known.name != file.name}
         try:

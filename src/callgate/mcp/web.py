@@ -24,6 +24,7 @@ from callgate.strict_json import has_duplicate_keys, has_more_separators, parse
 __all__ = ["Endpoint"]
 
 SESSION_HEADER = b"mcp-session-id"
+EVENT_HEADER = b"last-event-id"
 BODY_BYTES_MAX = 16 * 1024 * 1024
 SEPARATORS_MAX = 50_000
 """Commas and colons between the values of one message."""
@@ -83,7 +84,9 @@ class Endpoint:
             return
         if all(name != SESSION_HEADER for name, _ in scope["headers"]):
             _make_room(self._manager)
-        await self._manager.asgi_app(scope, replayed(data, receive), send)
+        # No event has an id here, and the SDK gives no response to a request that names one.
+        headers = [(name, value) for name, value in scope["headers"] if name != EVENT_HEADER]
+        await self._manager.asgi_app({**scope, "headers": headers}, replayed(data, receive), send)
 
 
 def _refusal(data: bytes) -> dict[str, Any] | None:

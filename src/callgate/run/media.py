@@ -20,7 +20,7 @@ from callgate.machine.facts import UploadedFile
 from callgate.models import Model
 from callgate.types import Media, Part
 
-__all__ = ["ModelFiles", "delete_files", "files_of", "inline_bytes", "sendable_prompt", "use_files"]
+__all__ = ["ModelFiles", "delete_files", "files_of", "inline_bytes", "release_files", "sendable_prompt", "use_files"]
 
 
 class ModelFiles(Protocol):
@@ -41,6 +41,10 @@ class ModelFiles(Protocol):
 
     def use(self, file: UploadedFile, session: str) -> None:
         """Note that a session refers to a file."""
+        ...
+
+    def release(self, file: UploadedFile, session: str) -> None:
+        """Note that a session does not refer to a file any more."""
         ...
 
     async def delete(self, file: UploadedFile, session: str) -> bool:
@@ -115,6 +119,14 @@ def inline_bytes(contents: Iterable[Mapping[str, Any]]) -> int:
             inner = response_media(part) if is_response(part) else [part]
             found += sum(len((media_of(one) or {}).get("data", "")) for one in inner)
     return found * 3 // 4
+
+
+def release_files(model: Model, files: Iterable[UploadedFile], session: str) -> None:
+    """Note that a session does not refer to files any more."""
+    uploads = files_of(model)
+    if uploads is not None:
+        for file in files:
+            uploads.release(file, session)
 
 
 async def delete_files(model: Model, files: Iterable[UploadedFile], session: str) -> int:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
 from callgate.content.read import interaction_of
-from callgate.errors import ModelError, NewerSessionError, SessionBusyError, UsageError
+from callgate.errors import ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
 from callgate.machine import facts
 from callgate.models import Model, members_of
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
-from callgate.run.media import delete_files
+from callgate.run.media import delete_files, release_files
 from callgate.run.model_turn import ModelTurn
 from callgate.run.resources import Resources
-from callgate.store.listing import delete_older
-from callgate.store.protocol import TITLE_CHARS_MAX
+from callgate.store.listing import delete_older, session_page
+from callgate.store.protocol import TITLE_CHARS_MAX, Store
 from callgate.types import SessionRule
 
 __all__ = [
-    "compact", "delete", "delete_interactions", "interactions_of", "rename", "revoke", "session_rules", "uploads_of",
+    "compact", "delete", "delete_interactions", "interactions_of", "rename", "revoke", "session_rules", "unshared",
+    "uploads_of",
 ]  # fmt: skip
 
 logger = logging.getLogger("callgate.run")
+
+KEPT_S = 49 * 3600.0
+"""How long a provider keeps a file at most, and an hour for clocks that differ."""
+LOOKED_AT_MAX = 500
+"""Sessions that are looked at for whether they refer to what a deleted one has left at the provider."""
 
 
 async def session_rules(resources: Resources, session: str) -> list[SessionRule]:
@@ -72,10 +79,11 @@ async def delete(config: GateConfig, resources: Resources, session: str, *, befo
         journal = await resources.store.load(session)
     except NewerSessionError:  # It cannot be read, and can be deleted all the same.
         journal = []
-    files, stored = uploads_of(journal), interactions_of(journal)
     store = resources.store
     if not await (store.delete(session) if before_s is None else delete_older(store, session, before_s)):
         return False
+    release_files(config.model, uploads_of(journal), session)
+    files, stored = await unshared(store, uploads_of(journal), interactions_of(journal))
     try:
         await delete_files(config.model, files, session)
     except ModelError as error:  # They expire by themselves after two days.
@@ -109,6 +117,37 @@ def interactions_of(journal: Iterable[facts.Fact]) -> list[str]:
         elif isinstance(fact, facts.ModelAnswered) and (kept := interaction_of(fact.content)) is not None and kept.get("id"):
             found[str(kept["id"])] = None
     return list(found)
+
+
+async def unshared(
+    store: Store, files: Sequence[facts.UploadedFile], stored: Sequence[str]
+) -> tuple[list[facts.UploadedFile], list[str]]:
+    """Those of the files and interactions of a deleted session that no other session of the store refers to.
+
+    A fork refers to what the session that it was forked from has left at the provider. If there are too many sessions to
+    look at, nothing is deleted: all of it expires.
+    """
+    if not files and not stored:
+        return [], []
+    # A session that was last written to before the oldest of these was there cannot refer to it.
+    since_s = 0.0 if stored else min(file.expires_s or 0.0 for file in files) - KEPT_S
+    others = await session_page(store, limit=LOOKED_AT_MAX + 1, matches=lambda info: info.updated_s >= since_s)
+    if len(others) > LOOKED_AT_MAX:
+        logger.warning("files and interactions of a deleted session stay until they expire: others may refer to them")
+        return [], []
+    left_files, left_stored = {file.uri: file for file in files}, dict.fromkeys(stored)
+    for info in others:
+        try:
+            journal = await store.load(info.id)
+        except StoreError:  # What it refers to is not known.
+            return [], []
+        said = await asyncio.to_thread(repr, journal)
+        for wanted in (left_files, left_stored):
+            for one in [one for one in wanted if one in said]:
+                del wanted[one]
+        if not left_files and not left_stored:
+            break
+    return list(left_files.values()), list(left_stored)
 
 
 async def delete_interactions(model: Model, stored: Sequence[str]) -> int:

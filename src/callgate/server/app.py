@@ -20,7 +20,6 @@ from callgate.server.compat import messages as anthropic_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import responses as responses_clients
 from callgate.server.compat import ui_stream
-from callgate.server.errors import HttpError
 from callgate.server.options import ENDPOINTS
 from callgate.server.quotas import RequestRates
 from callgate.server.security import METHODS, PUBLIC, SecurityMiddleware
@@ -105,12 +104,12 @@ def create_app(service: Service) -> Starlette:
         left_out.add(responses_clients)
     routes = [route for module in MODULES if module not in left_out for route in module.routes(service)]
     if service.options.peers is not None:
-        service.beside.append(partial(service.options.peers.serving, partial(_answer_peer, service.peer_apps)))
+        service.beside.append(
+            partial(service.options.peers.serving, partial(_answer_peer, service.peer_apps, Router(routes)))
+        )
     return Application(service, routes=routes, lifespan=lifespan)
 
 
-async def _answer_peer(apps: Mapping[str, ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that another process has passed on."""
-    if (app := apps.get(scope["path"])) is None:
-        raise HttpError(404, "not_found", "This process does not answer this for others.")
-    await app(scope, receive, send)
+async def _answer_peer(apps: Mapping[str, ASGIApp], router: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that another process has passed on, after its checks."""
+    await apps.get(scope["path"], router)(scope, receive, send)

@@ -26,6 +26,7 @@ from callgate.server.body import off_loop, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import Operation, table
+from callgate.server.peers import FORWARDED, PassedOn, number_in
 from callgate.server.upload_folder import UploadFolder
 from callgate.types import JsonObject, Media
 
@@ -119,7 +120,9 @@ async def begin(service: Service, request: Request) -> Response:
     if len(pending) >= PENDING_MAX:
         _make_room(pending, _owner())
     path = _FOLDERS.setdefault(service, UploadFolder()).new_file()
-    upload = _Upload(uuid.uuid4().hex, body["name"], body.get("mime_type", ""), body["size"], path, _owner())
+    peers = service.options.peers
+    id = uuid.uuid4().hex if peers is None else f"{peers.number}-{uuid.uuid4().hex}"
+    upload = _Upload(id, body["name"], body.get("mime_type", ""), body["size"], path, _owner())
     pending[upload.id] = upload
     return json_response(upload.state(), 201)
 
@@ -147,6 +150,8 @@ def _make_room(pending: dict[str, _Upload], owner: str | None) -> None:
 
 async def piece(service: Service, request: Request) -> Response:
     """Takes the next piece of a file, and hands the whole file on to the provider after the last one."""
+    if (passed_on := _passed_on(service, request)) is not None:
+        return passed_on
     body = await read_json(request, PIECE)
     upload = _found(service, request)
     if upload.is_busy:
@@ -178,11 +183,13 @@ async def piece(service: Service, request: Request) -> Response:
 
 async def shown(service: Service, request: Request) -> Response:
     """How much of a file was received: an upload that broke off goes on there."""
-    return json_response(_found(service, request).state())
+    return _passed_on(service, request) or json_response(_found(service, request).state())
 
 
 async def dropped(service: Service, request: Request) -> Response:
     """Gives up an upload."""
+    if (passed_on := _passed_on(service, request)) is not None:
+        return passed_on
     upload = _found(service, request)
     if upload.is_busy:
         raise HttpError(409, "busy", "A piece of this file is being received.")
@@ -196,11 +203,24 @@ def _owner() -> str | None:
     return None if principal is None else principal.owner
 
 
+def _passed_on(service: Service, request: Request) -> Response | None:
+    """The response of the process that has the upload; None if it is this one."""
+    peers = service.options.peers
+    number = number_in(request.path_params["upload"])
+    if peers is None or number in (None, peers.number) or FORWARDED in request.scope:
+        return None
+    return PassedOn(peers, number, _no_upload())
+
+
 def _found(service: Service, request: Request) -> _Upload:
     upload = _PENDING.get(service, {}).get(request.path_params["upload"])
     if upload is None or upload.owner != _owner():
-        raise HttpError(404, "no_such_upload", "There is no such upload: it is complete, or was given up.")
+        raise _no_upload()
     return upload
+
+
+def _no_upload() -> HttpError:
+    return HttpError(404, "no_such_upload", "There is no such upload: it is complete, or was given up.")
 
 
 OPERATIONS = (

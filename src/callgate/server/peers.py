@@ -1,31 +1,35 @@
 """Requests that another process of the same service has to answer, passed on over private unix sockets.
 
-What lives in the memory of one process, as an MCP session, has that process's number in its id. A process that gets a
-request about it passes it on: the request as ASGI describes it and its principal go out, the response comes back piece by
-piece. Both ends prove that they know a secret which the parent of the processes made up: neither a request nor an answer is
-taken from anybody else, and no token travels.
+What lives in the memory of one process, as an MCP session or an upload, has that process's number in its id; the session of
+a run is noted with it in their folder. A process that gets a request about it passes it on: the request as ASGI describes it
+and its principal go out, the response comes back piece by piece. Both ends prove that they know a secret which the parent of
+the processes made up: neither a request nor an answer is taken from anybody else, and no token travels.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import json
 import logging
 import os
+import re
 import secrets
 import struct
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callgate.mcp.http_body import whole_body
 from callgate.server.errors import HttpError, error_response, problem_of, response_to
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal, Right
 
-__all__ = ["FORWARDED", "PeerGoneError", "Peers"]
+__all__ = ["FORWARDED", "PassedOn", "PeerGoneError", "Peers", "number_in"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -33,11 +37,13 @@ FORWARDED = "callgate.forwarded"
 """In a scope: another process has passed it on, and it is not passed on again."""
 GREETING_S = 10.0
 """How long both ends may take to prove who they are, and a head to come."""
+RETRY_S = 5
 HEAD_BYTES_MAX = 256 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
 NONCE_BYTES = 32
 _LENGTH = struct.Struct(">cI")
 _START, _MORE, _LAST = b"s", b"b", b"e"
+_NUMBER = re.compile(r"([0-9]{1,3})-")
 _SECRET_HEADERS = frozenset({b"authorization", b"x-api-key", b"x-goog-api-key", b"cookie"})
 """Headers that were looked at already, and that no other process needs."""
 
@@ -58,6 +64,29 @@ class Peers:
     def path(self, number: int) -> str:
         """Return the place of a process's socket."""
         return os.path.join(self.folder, f"{number}.sock")
+
+    def note_run(self, session: str) -> None:
+        """Let the others know that a run of a session goes on here."""
+        place = self._note(session)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place)
+        os.symlink(str(self.number), place)
+
+    def forget_run(self, session: str) -> None:
+        """Let the others know that it is over."""
+        if self.number_of_run(session) == self.number:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._note(session))
+
+    def number_of_run(self, session: str) -> int | None:
+        """Return the number of the process where a run of the session goes on; None if none is known."""
+        try:
+            return int(os.readlink(self._note(session)))
+        except FileNotFoundError:
+            return None
+
+    def _note(self, session: str) -> str:
+        return os.path.join(self.folder, f"run-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}")
 
     @contextlib.asynccontextmanager
     async def serving(self, app: ASGIApp) -> AsyncGenerator[None]:
@@ -130,7 +159,7 @@ class Peers:
 
         Raises:
             PeerGoneError: it is not there, and has not got the request.
-            HttpError: it did not answer, or ended before its answer was whole.
+            HttpError: it is there and does not answer, or ended before its answer was whole.
         """
         try:
             async with asyncio.timeout(GREETING_S):
@@ -140,8 +169,11 @@ class Peers:
                 except BaseException:
                     writer.close()
                     raise
-        except (OSError, EOFError) as error:  # A TimeoutError is an OSError.
+        except (ConnectionError, FileNotFoundError, EOFError) as error:
             raise PeerGoneError from error
+        except OSError as error:  # A TimeoutError is one: the process is there, and held up.
+            message = "The process that has this does not answer now, and has not got the request: send it again later."
+            raise HttpError(503, "process_busy", message, headers={"Retry-After": str(RETRY_S)}) from error
         leaving = asyncio.create_task(_left(receive))
         passing = asyncio.create_task(_pass(reader, writer, _head(scope), body, send))
         try:
@@ -170,6 +202,34 @@ class Peers:
 
     def _proof(self, role: bytes, first: bytes, second: bytes) -> bytes:
         return hmac.digest(self.secret, role + b"\0" + first + second, "sha256")
+
+
+class PassedOn(Response):
+    """The response of another process to a request whose body has not been read yet."""
+
+    def __init__(self, peers: Peers, number: int, gone: HttpError) -> None:
+        super().__init__()
+        self._peers, self._number, self._gone = peers, number, gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the other process answer.
+
+        Raises:
+            HttpError: it is not there, or does not answer.
+        """
+        body = await whole_body(receive)
+        if body is None:
+            return
+        try:
+            await self._peers.forward(self._number, scope, body, receive, send)
+        except PeerGoneError:
+            raise self._gone from None
+
+
+def number_in(id: str) -> int | None:
+    """Return the number of the process that an id begins with; None if it begins with none."""
+    found = _NUMBER.match(id)
+    return None if found is None else int(found[1])
 
 
 def _put(writer: asyncio.StreamWriter, kind: bytes, data: bytes) -> None:

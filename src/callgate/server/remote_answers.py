@@ -17,7 +17,6 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.errors import SessionBusyError, StoreError
 from callgate.permission import Answered, Approval
-from callgate.server.errors import HttpError
 from callgate.server.runs import PendingApproval, Run
 from callgate.store import SessionInfo, Store
 from callgate.store import owner as owners
@@ -26,7 +25,7 @@ from callgate.store.answers import Answers, keeps_answers
 from callgate.store.listing import session_info
 from callgate.types import CallRecord
 
-__all__ = ["CANCELLED", "RemoteAnswers", "answer_at", "elsewhere"]
+__all__ = ["CANCELLED", "RemoteAnswers", "answer_at"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -219,17 +218,6 @@ class RemoteAnswers:
 
 def _work_in(place: str) -> str:
     return place.removeprefix(_CANCEL).rpartition(" ")[0]
-
-
-async def elsewhere(store: Store, session: str) -> HttpError:
-    """The refusal to show the events of a run that is in another process: they are only there."""
-    info = await session_info(store, session)
-    where = "another process" if info is None or info.owner is None else owners.shown(info.owner)
-    message = (
-        f"The run is in {where}, and its events can be followed only there: send the request to that process, or read the "
-        "result here when it is over. It can be cancelled here."
-    )
-    return HttpError(409, "session_busy", message, headers={"Retry-After": "1"})
 
 
 def answer_at(run: Run, call_id: str, approval: Approval) -> bool:

@@ -220,7 +220,8 @@ class SecurityMiddleware:
         except Exception as error:
             response = response_to(error, scope)
             scope[REFUSAL] = word_of(error)
-            if response is None or answer.has_begun:
+            # What was foreseen has been a line in the log already, with its sentence.
+            if response is None or (answer.has_begun and not isinstance(error, HttpError)):
                 logger.exception("%s %s failed", head.method, head.path)
             if not answer.has_begun:
                 await (response or error_response(problem_of(error), scope))(scope, receive, answer.send)

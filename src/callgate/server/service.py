@@ -455,6 +455,8 @@ class Service:
             run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
         self.metrics.began += 1
+        if self.options.peers is not None:
+            self.options.peers.note_run(session)
         self.remote_answers.watch()
         run.start()
         return run
@@ -533,6 +535,8 @@ class Service:
         del self.runs[run.id]
         if self._of_session.get(run.session) is run:
             del self._of_session[run.session]
+            if self.options.peers is not None:
+                self.options.peers.forget_run(run.session)
 
     def run_of(self, session: str) -> Run | None:
         """The run of a session that goes on in this process, or the last one that is still known."""

@@ -22,10 +22,11 @@ from callgate.errors import SessionBusyError
 from callgate.events import plain
 from callgate.machine.facts import Fact, ModelAnswered
 from callgate.server.body import int_of, read_json
+from callgate.server.elsewhere import elsewhere, number_elsewhere
 from callgate.server.errors import HttpError, code_of, encoded_response, json_response
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
-from callgate.server.remote_answers import CANCELLED, elsewhere
+from callgate.server.remote_answers import CANCELLED
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
 from callgate.server.trace import trace_json
@@ -282,8 +283,9 @@ async def events(service: Service, request: Request) -> Response:
     if run is None or run.session != session:
         await service.facts(session)
         info = await session_info(service.store, session)
-        if info is not None and info.owner is not None and not _live_run(service, session):
-            raise await elsewhere(service.store, session)
+        is_held = info is not None and info.owner is not None
+        if not _live_run(service, session) and (is_held or number_elsewhere(service, request, session) is not None):
+            return await elsewhere(service, request, session)
         raise HttpError(410, "run_gone", "The run is not known here any more: read the session instead.")
     if number and (not number.isascii() or not number.isdigit() or len(number) > 12):
         raise HttpError(422, "invalid_request", f"{mark!r} is not the id of an event")

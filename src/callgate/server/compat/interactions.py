@@ -49,10 +49,10 @@ from callgate.server.compat.stored_exchanges import (
     sent_body,
 )
 from callgate.server.compat.streaming import Encoder, StreamingReply
+from callgate.server.elsewhere import elsewhere
 from callgate.server.errors import HttpError, json_response
 from callgate.server.keyed_start import key_of
 from callgate.server.openapi import Operation, table
-from callgate.server.remote_answers import elsewhere
 from callgate.store.anonymous import new_session_id
 from callgate.types import Content, JsonObject
 
@@ -225,7 +225,7 @@ async def get(service: Service, request: Request) -> Response:
     if found.run is not None and is_streamed:
         return StreamingReply(said_in(found.run, goes_on=GOES_ON), EventWriter(head, after=after), service.options, {})
     if found.is_elsewhere and is_streamed:
-        raise await elsewhere(service.store, place.session)
+        return await elsewhere(service, request, place.session)
     if found.is_in_progress:
         return json_response(head | _bare("in_progress"))
     is_input = query.get("include_input") == "true" and not is_streamed  # Events are numbered by the steps of the answer.

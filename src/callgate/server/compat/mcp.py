@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +15,7 @@ from callgate.errors import JsonError
 from callgate.mcp.http_body import replayed, whole_body
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL, check_right
-from callgate.server.peers import FORWARDED, PeerGoneError, Peers
+from callgate.server.peers import FORWARDED, PeerGoneError, Peers, number_in
 from callgate.strict_json import parse
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ NOBODY = (
 
 CLIENT_NAME = "callgate.client_name"
 """In a scope: the name of the principal."""
-
-_NUMBER = re.compile(rb"(\d{1,3})-")
 
 
 def routes(service: Service) -> list[Route]:
@@ -125,10 +122,11 @@ class SharedSessions:
         """
         session = _session(scope)
         body = None
-        if session is None or _number(session) != self._peers.number:  # Otherwise nothing has to be known of it here.
+        holder = None if session is None else number_in(session.decode("latin-1"))
+        if holder != self._peers.number:  # Otherwise nothing has to be known of it here.
             if (body := await whole_body(receive)) is None:
                 return
-            number = await _marked_number(body) if session is None else _number(session)
+            number = await _marked_number(body) if session is None else holder
             if await self._forwarded(scope, body, receive, send, number):
                 return
             if session is not None:
@@ -204,12 +202,6 @@ def _session(scope: Scope) -> bytes | None:
     return next((value for name, value in scope["headers"] if name == SESSION_HEADER), None)
 
 
-def _number(id: bytes) -> int | None:
-    """The number of the process that an id begins with; None if it begins with none."""
-    found = _NUMBER.match(id)
-    return None if found is None else int(found[1])
-
-
 async def _marked_number(body: bytes) -> int | None:
     """The number of the process that has put the question which a message answers; None if it answers none."""
     if b'"requestState"' not in body:
@@ -220,4 +212,4 @@ async def _marked_number(body: bytes) -> int | None:
         return None
     params = cast("dict[str, Any]", message).get("params") if isinstance(message, dict) else None
     mark = cast("dict[str, Any]", params).get("requestState") if isinstance(params, dict) else None
-    return _number(mark.encode("utf-8", "replace")) if isinstance(mark, str) else None
+    return number_in(mark) if isinstance(mark, str) else None

@@ -37,9 +37,9 @@ from callgate.server.compat.stored_exchanges import (
     sent_body,
 )
 from callgate.server.compat.streaming import StreamingReply
+from callgate.server.elsewhere import elsewhere
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
-from callgate.server.remote_answers import elsewhere
 from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ async def get(service: Service, request: Request) -> Response:
         if found.run is not None:
             return StreamingReply(said_in(found.run, asks=True), encoder, service.options, {})
         if found.is_elsewhere:
-            raise await elsewhere(service.store, place.session)
+            return await elsewhere(service, request, place.session)
         data = encoder.feed(_chunk(place, found)) + _failure(encoder, found) + encoder.end()
         if after > encoder.sequence:
             raise _no_event(str(after))

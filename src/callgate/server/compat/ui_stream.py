@@ -42,10 +42,10 @@ from callgate.server.compat.chat_answer import finish_reason
 from callgate.server.compat.prompts import SESSION, own_name
 from callgate.server.compat.streaming import StreamingReply
 from callgate.server.compat.ui_messages import answers_in, contents_of, is_users
+from callgate.server.elsewhere import elsewhere
 from callgate.server.errors import HttpError
 from callgate.server.keyed_start import start_once
 from callgate.server.openapi import Operation, table
-from callgate.server.remote_answers import elsewhere
 from callgate.server.runs import Run, RunBegan, RunEvent, RunFailed
 from callgate.server.service import Ask
 from callgate.sessions import exchanges_of, state_from_facts
@@ -120,7 +120,7 @@ async def resume(service: Service, request: Request) -> Response:
         info = await session_info(service.store, session)
         if info is not None and info.owner is not None:
             await service.check_session(session)
-            raise await elsewhere(service.store, session)
+            return await elsewhere(service, request, session)
     if run is None or run.is_over:
         return Response(status_code=204)
     await service.check_session(run.session)
