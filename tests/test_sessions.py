@@ -517,8 +517,8 @@ def test_a_resumed_run_tells_which_calls_run_again_and_of_which_the_outcome_is_u
     events = asyncio.run(resumed())
     notices = [event for event in events if isinstance(event, Notice)]
     assert [(notice.code, notice.level) for notice in notices] == [("outcome_unknown", "warning"), ("run_again", "info")]
-    assert "while 'send' ran" in notices[0].message
-    assert "while 'put' ran" in notices[1].message
+    assert "The end of 'send' was not recorded" in notices[0].message
+    assert "The end of 'put' was not recorded" in notices[1].message
     reply = events[-1].reply
     assert [record.state for record in reply.calls] == ["unknown", "finished"]
     assert reply.text == "Done."
