@@ -127,8 +127,35 @@ __getattr__ = lazy_names(__name__, {
     "workers.pool": ("WorkerPool",),
 })  # fmt: skip
 
+LOGGERS = (
+    "access", "calls", "cli", "definitions", "embedded", "files", "foreign", "gemini", "hooks", "mcp",
+    "outages", "permission", "prompted", "run", "server", "store", "sync", "telemetry", "tools", "tools.executor",
+    "wire", "workers", "workers.output",
+)  # fmt: skip
+"""The loggers below `callgate`. Filters of a logger see its own records alone, so that each of them has one."""
+
+
+def _hide_secrets(record: logging.LogRecord) -> bool:
+    """Take known secrets out of a log record, for all handlers."""
+    from callgate.config.known_secrets import redact_known
+
+    try:
+        said = record.getMessage()
+    except (TypeError, ValueError, KeyError):
+        return True  # The handler reports the faulty format.
+    if (clean := redact_known(said)) != said:
+        record.msg, record.args = clean, None
+    if record.exc_info and not record.exc_text:
+        trace = logging.Formatter().formatException(record.exc_info)
+        if (clean := redact_known(trace)) != trace:
+            record.exc_text, record.exc_info = clean, None
+    return True
+
+
 # A library logs nothing by default: handlers are the program's choice.
 logging.getLogger("callgate").addHandler(logging.NullHandler())
+for _name in ("callgate", *(f"callgate.{name}" for name in LOGGERS)):
+    logging.getLogger(_name).addFilter(_hide_secrets)
 
 
 def __dir__() -> list[str]:

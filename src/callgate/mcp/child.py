@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.config.known_secrets import redact_known
 from callgate.mcp.errors import ServerFailedError
 from callgate.mcp.escapes import whole_characters
 
@@ -138,7 +139,7 @@ class Child(asyncio.SubprocessProtocol):
             found.append(f"it was killed by signal {-code}" if code < 0 else f"exit code {code}")
         if said:
             found.append("its last words on stderr: " + " | ".join(said))
-        return "; ".join(found)
+        return redact_known("; ".join(found))  # A server may print what it was given as a variable.
 
     async def next_line(self) -> bytes | None:
         """The next line; None after the last one."""

@@ -235,15 +235,13 @@ class RunningCall:
 
     def _failure(self, error: BaseException) -> ToolResult:
         if isinstance(error, ToolError):
-            return self._result(
-                "failed", error=without_surrogates(error_text(error)) or "The tool failed without saying why."
-            )
+            return self._result("failed", error=_shown(error_text(error)) or "The tool failed without saying why.")
         if isinstance(error, SystemExit):
             return self._result("failed", error=f"The tool tried to end the program (exit code {error.code}).")
         if isinstance(error, asyncio.CancelledError):
             return self._result("failed", error="The tool cancelled itself and gave no result.")
         logger.error("tool %r failed", self.call.name, exc_info=error)
-        return self._result("failed", error=without_surrogates(error_sentence(error)))
+        return self._result("failed", error=_shown(error_sentence(error)))
 
     def _unfinished(self, *, goes_on: bool, has_begun: bool) -> ToolResult:
         """Return the result of an abandoned call: only what is known."""
@@ -262,6 +260,13 @@ class RunningCall:
 
     def _result(self, status: ResultStatus, **fields: Any) -> ToolResult:
         return ToolResult(call_id=self.call.id, name=self.call.name, status=status, duration_s=self._duration(), **fields)
+
+
+def _shown(error: str) -> str:
+    """The text of an error as a model may read it: code that fails often says what it was given."""
+    from callgate.config.known_secrets import redact_known
+
+    return redact_known(without_surrogates(error))
 
 
 class CachedCall:

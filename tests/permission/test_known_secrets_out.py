@@ -1,0 +1,131 @@
+"""Secrets that the program knows stand in no log record, notice or error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import callgate
+from callgate import Gate, GeminiModel, McpServer, Policy, ScriptedModel
+from callgate.config.known_secrets import remember_secrets
+from callgate.events import Notice
+from callgate.testing import call
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_gemini import call as model_call
+
+KEY = "AIzaSyTESTKEY-abcdefghijklmnopqrstu1234"
+TOKEN = "hdr-Secret-0123456789xyz"
+DYING_SERVER = """
+import os, sys
+from mcp.server import MCPServer
+server = MCPServer("d")
+@server.tool()
+def die() -> str:
+    "Die."
+    sys.stderr.write("fatal: token " + os.environ["TOK"] + chr(10))
+    sys.stderr.flush()
+    os._exit(3)
+server.run("stdio")
+"""
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture(params=["callgate", "callgate.run"])
+def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
+    logger, handler = logging.getLogger(request.param), Kept()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def run(work: Any) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(300):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+def test_a_key_that_the_model_repeats_is_in_no_log_record(kept: Kept) -> None:
+    def note(text: str) -> str:
+        """Note a text."""
+        return text
+
+    async def story() -> None:
+        async with FakeGemini([model_call("note", text=KEY), f"ok {KEY}"]) as fake:
+            env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": fake.base_url}
+            await Gate(GeminiModel("gemini-3.8-flash", env=env), [note]).run(f"hello {KEY}")
+
+    run(story())
+    assert kept.lines
+    assert [line for line in kept.lines if KEY in line] == []
+
+
+def test_tracebacks_in_log_records_have_no_known_secrets(kept: Kept) -> None:
+    remember_secrets(TOKEN)
+    try:
+        raise ValueError(f"refused: {TOKEN}")
+    except ValueError:
+        logging.getLogger("callgate.run").exception("a request with %s failed", TOKEN)
+    assert "ValueError: refused" in kept.lines[0]
+    assert TOKEN not in kept.lines[0]
+
+
+def test_a_record_with_a_faulty_format_is_left_to_its_handler() -> None:
+    record = logging.LogRecord("callgate.run", logging.DEBUG, __file__, 1, "%d", ("x",), None)
+    assert all(check(record) for check in logging.getLogger("callgate.run").filters if callable(check))
+    assert (record.msg, record.args) == ("%d", ("x",))
+
+
+def test_every_logger_of_the_package_hides_secrets() -> None:
+    source = Path(callgate.__file__).parent
+    texts = [file.read_text("utf-8") for file in source.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'getLogger\("(callgate[^"]*)"\)', text)}
+    assert [name for name in sorted(names) if not logging.getLogger(name).filters] == []
+
+
+def test_what_a_dying_server_says_of_its_variables_reaches_neither_the_model_nor_a_notice(tmp_path: Path) -> None:
+    (tmp_path / "die.py").write_text(DYING_SERVER)
+    told: list[str] = []
+
+    async def story() -> tuple[str, str]:
+        server = McpServer("d", command=[sys.executable, str(tmp_path / "die.py")], env={"TOK": TOKEN})
+        model = ScriptedModel([call("die"), "ok"])
+        async with Gate(model, [server], policy=Policy(mode="yolo")) as gate:
+            async for event in gate.stream("x"):
+                told.extend([event.message] if isinstance(event, Notice) else [])
+        return str(model.requests[0].contents), str(model.requests[1].contents)
+
+    sent = run(story())
+    assert "fatal: token" in sent[1], told
+    assert [text for text in (*sent, *told) if TOKEN in text] == []
+
+
+def test_the_error_of_a_tool_has_no_known_secrets() -> None:
+    remember_secrets(TOKEN)
+
+    def connect() -> str:
+        """Connect."""
+        raise ConnectionError(f"refused for {TOKEN}")
+
+    reply = run(Gate(ScriptedModel([call("connect"), "ok"]), [connect]).run("x"))
+    assert "refused for" in str(reply.calls[0].result.error)
+    assert TOKEN not in str(reply.calls[0].result.error)
