@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -444,3 +444,113 @@ def test_a_conversation_that_cannot_be_answered_is_refused_for_what_it_ends_with
     refused = post(site, GENERATE, {"contents": contents, "tools": tools})
     assert refused.status == 400
     assert told in refused.json["error"]["message"]
+
+
+# Ids and settings --------------------------------------------------------------------------------------------------------
+
+USER = {"role": "user", "content": "Hi."}
+CALLED = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+WITH_IDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "chat result": (
+        "/v1/chat/completions", lambda id: {"messages": [USER, {"role": "tool", "tool_call_id": id, "content": "x"}]}
+    ),
+    "chat call": (
+        "/v1/chat/completions",
+        lambda id: {"messages": [USER, {"role": "assistant", "tool_calls": [{**CALLED, "id": id}]}, USER]},
+    ),
+    "responses result": (
+        "/v1/responses", lambda id: {"input": [{"type": "function_call_output", "call_id": id, "output": "x"}]}
+    ),
+    "responses call": (
+        "/v1/responses", lambda id: {"input": [{"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"}]}
+    ),
+    "responses item": ("/v1/responses", lambda id: {"input": [{"type": "message", "id": id, **USER}]}),
+    "responses approval": (
+        "/v1/responses",
+        lambda id: {"input": [{"type": "mcp_approval_response", "approval_request_id": id, "approve": True}]},
+    ),
+    "messages call": (
+        "/v1/messages",
+        lambda id: {"max_tokens": 9, "messages": [USER, {"role": "assistant", "content": [
+            {"type": "tool_use", "id": id, "name": "f", "input": {}}]}]},
+    ),
+    "messages result": (
+        "/v1/messages",
+        lambda id: {"max_tokens": 9, "messages": [{"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": id, "content": "x"}]}]},
+    ),
+    "interactions result": (
+        "/v1beta/interactions", lambda id: {"input": [{"type": "function_result", "call_id": id, "name": "f", "result": ""}]}
+    ),
+    "interactions call": (
+        "/v1beta/interactions", lambda id: {"input": [{"type": "function_call", "id": id, "name": "f", "arguments": {}}]}
+    ),
+    "gemini call": (
+        "/v1beta/models/callgate:generateContent",
+        lambda id: {"contents": [{"role": "model", "parts": [{"functionCall": {"id": id, "name": "f", "args": {}}}]}]},
+    ),
+    "gemini result": (
+        "/v1beta/models/callgate:generateContent",
+        lambda id: {"contents": [
+            {"role": "user", "parts": [{"functionResponse": {"id": id, "name": "f", "response": {}}}]}]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("id", [[], ["a"], {}, {"a": 1}, 5, True], ids=str)
+@pytest.mark.parametrize("name", WITH_IDS)
+def test_an_id_that_is_no_text_is_refused(site: Site, name: str, id: Any) -> None:
+    path, body = WITH_IDS[name]
+    assert post(site, path, {"model": "callgate", **body(id)}).status in (400, 422), name
+
+
+SETTINGS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "chat": ("/v1/chat/completions", lambda value: {"messages": [USER], "max_tokens": value}),
+    "chat, newer": ("/v1/chat/completions", lambda value: {"messages": [USER], "max_completion_tokens": value}),
+    "responses": ("/v1/responses", lambda value: {"input": "Hi.", "max_output_tokens": value}),
+    "messages": ("/v1/messages", lambda value: {"messages": [USER], "max_tokens": value}),
+    "interactions": (
+        "/v1beta/interactions", lambda value: {"input": "Hi.", "generation_config": {"max_output_tokens": value}}
+    ),
+    "gemini": (
+        "/v1beta/models/callgate:generateContent",
+        lambda value: {"contents": [{"role": "user", "parts": [{"text": "Hi."}]}],
+                       "generationConfig": {"maxOutputTokens": value}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [-1, 0, "5", [], {}, True, 1e308, 10**30, 1.5], ids=str)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_limit_of_tokens_that_is_none_is_refused(site: Site, name: str, value: Any) -> None:
+    path, body = SETTINGS[name]
+    assert post(site, path, {"model": "callgate", **body(value)}).status in (400, 422), name
+
+
+BAD_IMAGE = "data:image/png;base64,@@@"
+
+
+@pytest.mark.parametrize(
+    ("messages", "place"),
+    [
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": None}], "messages[0].content"),
+        ([{"role": "user", "content": []}], "messages[0].content"),
+        ([USER, {"role": "tool", "tool_call_id": "q", "content": "x"}], "messages[1].tool_call_id"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": BAD_IMAGE}}]}],
+         "messages[0].content[0].image_url.url"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png,abc"}}]}],
+         "messages[0].content[0].image_url.url"),
+        ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "@", "format": "wav"}}]}],
+         "messages[0].content[0].input_audio.data"),
+    ],
+)  # fmt: skip
+def test_a_message_that_openai_refuses_is_refused_with_its_place(site: Site, messages: Any, place: str) -> None:
+    answer = post(site, "/v1/chat/completions", {"model": "callgate", "messages": messages})
+    assert (answer.status, answer.json["error"]["param"]) == (400, place)
+
+
+def test_a_result_after_its_call_is_taken(site: Site) -> None:
+    STAGE.plays("Seen.")
+    messages = [USER, {"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": "a", "content": "x"}]
+    assert post(site, "/v1/chat/completions", {"model": "callgate", "messages": messages}).status == 200

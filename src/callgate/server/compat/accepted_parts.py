@@ -7,6 +7,7 @@ its place in the request and what to send instead, so that nobody takes an answe
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast
@@ -16,7 +17,10 @@ from callgate.definitions.transfer import STANDS_IN
 from callgate.server.errors import HttpError
 from callgate.types import JsonObject, Loss
 
-__all__ = ["Carry", "PartTable", "as_is", "needs", "reading", "refuse", "refuse_left_out", "skipped"]
+__all__ = [
+    "Carry", "PartTable", "as_is", "check_data", "check_ids", "checked_setting", "needs", "reading", "refuse",
+    "refuse_left_out", "skipped",
+]  # fmt: skip
 
 Carry: TypeAlias = "Callable[[JsonObject, str], list[JsonObject]]"
 """A part and its place -> the parts that it is carried as.
@@ -34,6 +38,92 @@ def refuse(where: str, why: str) -> NoReturn:
         HttpError: always.
     """
     raise HttpError(400, "invalid_request", f"{where}: {why}", param=where)
+
+
+def check_ids(item: JsonObject, where: str) -> None:
+    """Refuse an id that is no text, by which nothing could be found.
+
+    Raises:
+        HttpError: there is one.
+    """
+    for name in _IDS:
+        if not isinstance(item.get(name), (str, type(None))):
+            refuse(f"{where}.{name}", "an id is a text")
+
+
+def checked_setting(field: str, setting: str, value: Any) -> Any:
+    """The value of a setting, as the field of a request gives it.
+
+    Raises:
+        HttpError: it is not of the form that every model takes.
+    """
+    form = _FORMS.get(setting)
+    if form is not None and not form.fits(value):
+        refuse(field, f"expected {form.words}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of a setting's value."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def _whole(lowest: int, highest: int) -> _Form:
+    def fits(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
+
+    return _Form(f"a whole number from {lowest} to {highest}", fits)
+
+
+def _number(lowest: float, highest: float) -> _Form:
+    def fits(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and lowest <= value <= highest
+
+    return _Form(f"a number from {lowest:g} to {highest:g}", fits)
+
+
+_BYTES = ("data", "file_data")
+"""Fields with bytes."""
+_IDS = ("id", "call_id", "tool_call_id", "tool_use_id", "toolCallId")
+"""Fields with ids, in all the APIs."""
+_FORMS: Mapping[str, _Form] = {
+    "max_output_tokens": _whole(1, 2**31 - 1),
+    "top_k": _number(0, 2**31 - 1),  # Clients of Google send it as a float.
+    "seed": _whole(-(2**63), 2**63 - 1),
+    "temperature": _number(0, 2),
+    "top_p": _number(0, 1),
+    "presence_penalty": _number(-2, 2),
+    "frequency_penalty": _number(-2, 2),
+    "stop_sequences": _Form(
+        "a text, or a list of texts",
+        lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)),  # pyright: ignore[reportUnknownVariableType]
+    ),
+    "parallel_tool_calls": _Form("true or false", lambda value: isinstance(value, bool)),
+    "logit_bias": _Form("an object", lambda value: isinstance(value, dict)),
+    "user": _Form("a text", lambda value: isinstance(value, str)),
+    "thinking": _Form("a text or a whole number", lambda value: isinstance(value, str) or type(value) is int),
+}
+"""Setting -> the form of its value."""
+_DATA_URL = re.compile(r"data:[^,]*;base64,(?P<data>[A-Za-z0-9+/_=\s-]+)", re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]+")
+
+
+def check_data(value: Any, where: str, *, is_base64: bool) -> None:
+    """Refuse media in an address, or in a field of bytes, that are not base64.
+
+    Raises:
+        HttpError: they are not.
+    """
+    if not isinstance(value, str):
+        return
+    if value[:5].lower() == "data:":
+        if _DATA_URL.fullmatch(value) is None:
+            refuse(where, "a data URL is 'data:', a type, ';base64,' and the bytes in base64")
+    elif is_base64 and _BASE64.fullmatch(value) is None:
+        refuse(where, "expected bytes in base64")
 
 
 def as_is(part: JsonObject, where: str) -> list[JsonObject]:
@@ -56,11 +146,14 @@ def needs(*fields: str, within: str | None = None, instead: str = "") -> Carry:
         inner: Any = part if within is None else part.get(within)
         place = where if within is None else f"{where}.{within}"
         if isinstance(inner, str) and within is not None:  # A bare address.
+            check_data(inner, place, is_base64=False)
             return [part]
         if not isinstance(inner, dict):
             refuse(place, f"expected an object with {' or '.join(fields)}")
         given = cast("JsonObject", inner)
         if any(isinstance(given.get(field), (str, dict)) and given[field] for field in fields):
+            for field in fields:
+                check_data(given.get(field), f"{place}.{field}", is_base64=field in _BYTES)
             return [part]
         other = next((name for name in given if name.endswith("_id") and given[name]), None)
         if other is not None:
@@ -99,6 +192,7 @@ class PartTable:
 
     def one(self, part: JsonObject, where: str) -> list[JsonObject]:
         """One part as it is carried."""
+        check_ids(part, where)
         kind = self.kind_of(part)
         if kind is None:  # Those who read it say what is missing.
             return [part]

@@ -13,7 +13,16 @@ from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, refuse, refuse_left_out
+from callgate.server.compat.accepted_parts import (
+    PartTable,
+    as_is,
+    check_ids,
+    checked_setting,
+    needs,
+    reading,
+    refuse,
+    refuse_left_out,
+)
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
@@ -71,6 +80,7 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
     if body.get("n") not in (None, 1):
         raise UsageError("n: one answer at a time can be had here")
     messages = [_carried(message, f"messages[{number}]") for number, message in enumerate(body["messages"])]
+    _check_results(messages)
     signatures = [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]
     contents, system = history_of(messages, signatures)
     definitions = _definitions(body)
@@ -96,8 +106,22 @@ def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest
 def _carried(message: JsonObject, where: str) -> JsonObject:
     if message.get("audio"):
         refuse(f"{where}.audio", "an answer that was spoken is kept at OpenAI; send its transcript as content")
+    check_ids(message, where)
+    if message.get("role") == "user" and message.get("content") in (None, []):
+        refuse(f"{where}.content", "a message of the user's has a text, or a list of parts")
     _CALLS.carried(message.get("tool_calls"), f"{where}.tool_calls")
     return carried_message(message, where)
+
+
+def _check_results(messages: Sequence[JsonObject]) -> None:
+    """Refuse a result without a call before it, which a model would not know what to do with."""
+    known: set[Any] = set()
+    for number, message in enumerate(messages):
+        known.update(call.get("id") for call in objects_in(message.get("tool_calls")))
+        id = message.get("tool_call_id")
+        if message.get("role") == "tool" and id is not None and id not in known:
+            where = f"messages[{number}].tool_call_id"
+            refuse(where, "a message with the role 'tool' answers a call in 'tool_calls' of a message before it")
 
 
 def carried_message(message: JsonObject, where: str) -> JsonObject:
@@ -191,7 +215,7 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
         if field == "response_format":
             settings |= format_settings(value, "response_format")
         elif field in _SETTINGS:
-            settings[_SETTINGS[field]] = value
+            settings[_SETTINGS[field]] = checked_setting(field, _SETTINGS[field], value)
         else:
             native[field] = value
     if isinstance(settings.get("stop_sequences"), str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import Embeddings, ModelRequest, count_tokens
 from callgate.run.gate import Gate
 from callgate.server.body import MESSAGES_MAX, off_loop, read_json
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, needs
+from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, check_ids, needs
 from callgate.server.compat.embeddings import INPUTS_MAX, embedded
 from callgate.server.compat.prompts import (
     CompatRequest,
@@ -102,13 +102,25 @@ PROBLEM: JsonObject = {
 
 _MODIFIERS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
 """Fields of a part that say something about the others."""
+_WITH_IDS = ("functionCall", "functionResponse", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+
+
+def _with_id(name: str) -> Carry:
+    """Carry a call or a result as it is, if its id can be one."""
+
+    def carry(part: JsonObject, where: str) -> list[JsonObject]:
+        if isinstance(inner := part.get(name), dict):
+            check_ids(cast("JsonObject", inner), f"{where}.{name}")
+        return [part]
+
+    return carry
+
+
 _TAKEN: Mapping[str, Carry] = {
     "text": as_is,
     "inlineData": needs("data", within="inlineData"),
     "fileData": needs("fileUri", within="fileData"),
-    **dict.fromkeys(
-        ("functionCall", "functionResponse", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"), as_is
-    ),
+    **{name: _with_id(name) for name in _WITH_IDS},
 }
 """The parts of a content, by the field that holds their data, and how each is carried."""
 

@@ -13,7 +13,17 @@ from callgate.content.build import with_names
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.accepted_parts import Carry, PartTable, as_is, reading, refuse, refuse_left_out, skipped
+from callgate.server.compat.accepted_parts import (
+    Carry,
+    PartTable,
+    as_is,
+    check_data,
+    checked_setting,
+    reading,
+    refuse,
+    refuse_left_out,
+    skipped,
+)
 from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
@@ -46,6 +56,7 @@ def _media(block: JsonObject, where: str) -> list[JsonObject]:
         for field in ("data", "media_type") if kind == "base64" else ("url",):
             if not isinstance(source.get(field), str) or not source[field]:
                 refuse(f"{where}.source.{field}", "it is missing")
+        check_data(source.get("data"), f"{where}.source.data", is_base64=True)
         return [*_texts(context), block]
     if block.get("type") == "document" and kind == "text" and isinstance(source.get("data"), str):
         return _texts(["\n\n".join([*title, *context, source["data"]])])
@@ -181,7 +192,7 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
         if value is None or field in _READ or (field, value) == ("service_tier", "auto"):
             continue
         if field in _SETTINGS:
-            settings[_SETTINGS[field]] = value
+            settings[_SETTINGS[field]] = checked_setting(field, _SETTINGS[field], value)
         elif field == "metadata" and isinstance(value, dict) and {*cast("JsonObject", value)} <= {"user_id"}:
             settings |= {"user": value["user_id"]} if cast("JsonObject", value).get("user_id") else {}
         else:

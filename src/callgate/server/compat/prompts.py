@@ -37,6 +37,7 @@ from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, cost_of, guard_of
 from callgate.server.body import SIZE, off_loop
+from callgate.server.compat.accepted_parts import checked_setting
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.keyed_start import key_of, start_once
@@ -151,6 +152,8 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         HttpError: there is no such model, or too much to do.
         UsageError: the request cannot be used.
     """
+    for name, value in wanted.settings.items():  # Those that a reader of its own has not looked at.
+        checked_setting(name, name, value)
     gate = await gate_named(service, wanted.model)
     if wanted.is_silent:
         wanted = replace(wanted, contents=with_prompt(wanted.contents))

@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.definitions import definitions_from
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
-from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, skipped
+from callgate.server.compat.accepted_parts import PartTable, as_is, checked_setting, needs, reading, skipped
 from callgate.server.compat.chat_request import (
     PARTS,
     carried_message,
@@ -231,7 +231,7 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
         if value is None or name in _READ or _USUAL.get(name) == value:
             continue
         if name in _SETTINGS:
-            settings[_SETTINGS[name]] = value
+            settings[_SETTINGS[name]] = checked_setting(name, _SETTINGS[name], value)
         else:
             native[name] = value
     text = cast("JsonObject", body.get("text") or {})
