@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import callgate
 from callgate import Gate, GeminiModel, McpServer, Policy, ScriptedModel
+from callgate.cli import cli
 from callgate.config.known_secrets import remember_secrets
 from callgate.events import Notice
 from callgate.testing import call
@@ -129,3 +132,36 @@ def test_the_error_of_a_tool_has_no_known_secrets() -> None:
     reply = run(Gate(ScriptedModel([call("connect"), "ok"]), [connect]).run("x"))
     assert "refused for" in str(reply.calls[0].result.error)
     assert TOKEN not in str(reply.calls[0].result.error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sessions", "list"],
+        ["sessions", "show", "s"],
+        ["trace", "s"],
+        ["trace", "s", "-o", "json"],
+        ["trace", "s", "--svg", "-"],
+    ],
+)
+def test_commands_that_show_a_session_print_no_known_secret(tmp_path: Path, words: list[str]) -> None:
+    remember_secrets(TOKEN)
+    store = str(tmp_path / "s.db")
+    run(Gate(ScriptedModel([f"It is {TOKEN}."]), store=store).run(f"Is it {TOKEN}?", session="s"))
+    shown = CliRunner().invoke(cli, [*words, "--store", store])
+    assert shown.exit_code == 0, shown.output
+    assert "Is it" in shown.output
+    assert TOKEN not in shown.output
+
+
+def test_the_list_of_servers_prints_no_secret_of_their_commands_and_addresses(tmp_path: Path) -> None:
+    servers = {
+        "docs": {"httpUrl": f"http://127.0.0.1:1/mcp?api_key={TOKEN}"},
+        "own": {"command": "sh", "args": ["-c", "exit 1", "--token=argSecretValue12345"]},
+    }
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    for more in ([], ["-o", "json"]):
+        shown = CliRunner().invoke(cli, ["mcp", "list", str(file), *more]).output
+        assert "exit 1" in shown
+        assert [secret for secret in (TOKEN, "argSecretValue12345") if secret in shown] == []

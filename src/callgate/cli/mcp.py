@@ -65,7 +65,10 @@ mcp.add_command(logout)
 def list_servers(file: str | None, output: str) -> None:
     """List the servers of FILE (mcp.json or .mcp.json unless given), and what is wrong with it. Starts nothing."""
     read = _read(file or default_file())
-    rows: list[JsonObject] = [{"name": server.name, "where": server.where} for server in read.servers]
+    from callgate.permission.redact import Redactor
+
+    shown = Redactor().text
+    rows: list[JsonObject] = [{"name": server.name, "where": shown(server.where)} for server in read.servers]
     if output == "json":
         echo_json({"servers": rows, "disabled": read.disabled, "warnings": read.warnings})
         return

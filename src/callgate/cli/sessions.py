@@ -112,6 +112,7 @@ def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
 
 
 def _print_rows(rows: Sequence[JsonObject], more: int, output: str) -> None:
+    rows = redact_known_in(rows)
     if output == "json":
         echo_json(rows)
         return
@@ -204,7 +205,7 @@ def show_session(id: str, store: str | None) -> None:
     click.echo(
         escape(f"session {info.id}: {counted(found.exchanges, 'exchange')}, {state}, last written {_when(info.updated_s)}")
     )
-    for content in found.reply.contents:
+    for content in redact_known_in(found.reply.contents):
         for line in _content_lines(content):
             click.echo(line)
     for record in found.reply.approvals:

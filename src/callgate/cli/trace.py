@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.options import store_option
 from callgate.cli.render import is_terminal
+from callgate.config.known_secrets import redact_known
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,11 +48,11 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
     from callgate.timeline import spans_of, svg_of
 
     info, facts = _read(session, store)
-    spans = spans_of(facts)
+    spans = [replace(span, name=redact_known(span.name)) for span in spans_of(facts)]
     if facts and all(fact.at_s is None for fact in facts):
         click.echo("callgate: this session was written before times were stored: only calls have a length", err=True)
     if file is not None:
-        _write(file, svg_of(spans, title=_title(info)))
+        _write(file, svg_of(spans, title=redact_known(_title(info))))
     elif output == "json":
         echo_json({"session": info.id, "spans": [span.to_json() for span in spans]})
     else:
