@@ -135,20 +135,36 @@ LOGGERS = (
 """The loggers below `callgate`. Filters of a logger see its own records alone, so that each of them has one."""
 
 
+LOGGED_CHARS_MAX = 20_000
+"""How much of a record is logged: the search for secrets in all of a large answer would take seconds."""
+SECRET_CHARS_MAX = 4_000
+"""How far past its end secrets are looked for, so that none is cut in two."""
+
+
+def _cut(text: str, count: int) -> str:
+    return text if count <= LOGGED_CHARS_MAX else f"{text[:LOGGED_CHARS_MAX]}... ({count} characters)"
+
+
 def _hide_secrets(record: logging.LogRecord) -> bool:
     """Take known secrets out of a log record, for all handlers."""
-    from callgate.config.known_secrets import redact_known
-
     try:
         said = record.getMessage()
     except (TypeError, ValueError, KeyError):
         return True  # The handler reports the faulty format.
-    if (clean := redact_known(said)) != said:
-        record.msg, record.args = clean, None
-    if record.exc_info and not record.exc_text:
-        trace = logging.Formatter().formatException(record.exc_info)
-        if (clean := redact_known(trace)) != trace:
-            record.exc_text, record.exc_info = clean, None
+    try:
+        from callgate.config.known_secrets import redact_known
+
+        clean = _cut(redact_known(said[: LOGGED_CHARS_MAX + SECRET_CHARS_MAX]), len(said))
+        if clean != said:
+            record.msg, record.args = clean, None
+        if record.exc_info and not record.exc_text:
+            trace = logging.Formatter().formatException(record.exc_info)
+            clean = _cut(redact_known(trace[: LOGGED_CHARS_MAX + SECRET_CHARS_MAX]), len(trace))
+            if clean != trace:
+                record.exc_text, record.exc_info = clean, None
+    except Exception as error:  # Who logs must not fail by it, and what was not searched is not shown.
+        record.msg, record.args = "A log record could not be searched for secrets: %s", (type(error).__name__,)
+        record.exc_text, record.exc_info = None, None
     return True
 
 

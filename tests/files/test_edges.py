@@ -8,6 +8,7 @@ import fcntl
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_errors_that_nobody_foresaw_become_sentences(
         (OSError(), "OSError"),
     ):
 
-        def failing(path: str, error: Exception = error) -> None:
+        def failing(path: str, *, error: Exception = error, **_: Any) -> None:
             raise error
 
         monkeypatch.setattr(files._root, "names", failing)

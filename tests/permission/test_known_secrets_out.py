@@ -165,3 +165,21 @@ def test_the_list_of_servers_prints_no_secret_of_their_commands_and_addresses(tm
         shown = CliRunner().invoke(cli, ["mcp", "list", str(file), *more]).output
         assert "exit 1" in shown
         assert [secret for secret in (TOKEN, "argSecretValue12345") if secret in shown] == []
+
+
+def test_a_large_record_is_cut_and_no_secret_at_the_cut_is_shown(kept: Kept) -> None:
+    remember_secrets(KEY)
+    text = "x" * (callgate.LOGGED_CHARS_MAX - 10) + KEY + "y" * 1_000_000
+    logging.getLogger("callgate.run").debug("%s", text)
+    (line,) = kept.lines
+    assert len(line) < callgate.LOGGED_CHARS_MAX + 100
+    assert line.endswith(f"... ({len(text)} characters)")
+    assert KEY[:6] not in line
+
+
+def test_a_record_that_cannot_be_searched_is_not_shown_and_its_writer_does_not_fail(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "callgate.config.known_secrets", None)
+    logging.getLogger("callgate.run").warning("the key is %s", KEY)
+    assert kept.lines == ["A log record could not be searched for secrets: ModuleNotFoundError"]

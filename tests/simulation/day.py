@@ -61,6 +61,8 @@ class _Now:
         finally:
             self._connection.commit()
 
+    persist = do  # Nothing here passes by itself.
+
     async def aclose(self) -> None:
         self._connection.close()
 
