@@ -220,7 +220,7 @@ def test_a_call_ends_with_its_machine_and_the_next_one_runs_elsewhere(
     head: Head, tmp_path: Path, address: str, gone: Callable[[Iterable[int]], bool]
 ) -> None:
     words = ["--num-cpus=1", '--resources={"far": 2}', "--node-ip-address=127.0.0.1", "--object-store-memory=80000000"]
-    node = Head(started(ray_command(f"--address={head.direct}", *words)), "", "")
+    node = Head(started(ray_command(f"--address={head.direct}", *words)), "", "", head.settings)
     try:
         with Program(head, tmp_path, address=address, far="far") as program:
             assert program.says() == ["finished", 3, ["finished"] * 5]

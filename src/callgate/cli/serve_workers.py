@@ -175,7 +175,8 @@ def _pipe_with(data: bytes) -> int:
 
 
 def _stop(workers: list[_Worker], stop_s: float) -> int:
-    running = [worker.process for worker in workers if worker.process is not None]
+    # One that had died before is not among those that are to end in order.
+    running = [worker.process for worker in workers if worker.process is not None and worker.process.poll() is None]
     for process in running:
         with contextlib.suppress(OSError):
             process.send_signal(signal.SIGTERM)
