@@ -37,11 +37,12 @@ class GoogleResources:
     """The resources of a model's surface, which every API of Gemini shares: files, descriptions of models, embeddings."""
 
     def _resource_client(self) -> GeminiClient:
+        """The client of the surface, for the model of each API to define."""
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """The model's name, for the model of each API to define."""
         raise NotImplementedError
 
     @cached_property
