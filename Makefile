@@ -41,11 +41,12 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test test-slow test-pythons test-uvloop fetched check check-static stress mutants coverage-gate bench bench-all docs soak fuzz live build clean ready
+.PHONY: help chat test test-slow test-pythons test-uvloop fetched check check-static stress mutants coverage-gate bench bench-all docs soak fuzz live build release clean ready
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
-		while IFS='|' read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+##@ Every day
 
 chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
 	@scripts/setup chat cli,files,local "" "$(WEIGHTS)"
@@ -54,24 +55,21 @@ chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
 test: fetched ## run the quick tests, in minutes: make test ARGS="-k stream -x"
 	@$(PYTEST) -p scripts.progress $(MEASURED) -m "not slow" $(ARGS) || test $$? -eq 5
 
+##@ What a change must pass
+
 # The long random runs, browsers, databases and clusters go without coverage, which would make them three times as long.
 test-slow: fetched ## run the tests that take longer
 	@$(PYTEST) -p scripts.progress -m slow $(ARGS) || test $$? -eq 5
 
-test-pythons: ready ## run the core's tests with the other versions of Python that are here: make test-pythons ARGS="--group dev tests"
-	@$(PY) scripts/pythons.py --jobs $(JOBS) $(ARGS)
-
-test-uvloop: ready ## run the quick tests of what is asynchronous on uvloop's event loop
-	@$(PYTEST) -p scripts.on_uvloop -p scripts.progress -m "not slow" $(or $(ARGS),$(UVLOOP_TESTS)) || test $$? -eq 5
-
 check: export CALLGATE_COVERAGE = 1
 check: check-static test test-slow coverage-gate ## everything that a change must pass: lint, types, all tests, coverage
 
-check-static: ready ## lint, format, and types of the code, the examples and the blocks of the docs
+check-static: ready ## lint, format, spelling, and types of the code, the examples and the blocks of the docs
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright
 	@$(PY) scripts/check_types.py
+	@$(PY) -m codespell_lib *.md docs examples scripts src deploy
 
 coverage-gate: ready ## hold the coverage of `CALLGATE_COVERAGE=1 make test` against the table in pyproject.toml
 	@test -f .coverage || \
@@ -80,17 +78,30 @@ coverage-gate: ready ## hold the coverage of `CALLGATE_COVERAGE=1 make test` aga
 	@$(PY) -m coverage json --quiet -o build/coverage.json
 	@$(PY) scripts/coverage_gate.py build/coverage.json
 
+##@ Speed
+
 bench: ready ## measure callgate beside its peers: minutes, once their environments exist
 	@$(PY) benchmarks/bench.py $(ARGS)
 
 bench-all: ready ## measure everything, long talks and the single benchmarks too
 	@$(PY) benchmarks/bench.py --all $(ARGS)
 
+##@ Documentation and releases
+
 docs: ready ## build the site into build/site
 	@$(PY) scripts/draw_figures.py
 	@$(PY) scripts/write_reference.py
+	@$(PY) scripts/write_interfaces.py
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "build/site/index.html"
+
+build: ready ## build the wheel into dist/
+	@$(PY) -m hatchling build -t wheel
+
+release: ready ## build sdist, wheel, SBOM and checksums into dist/, and check them; publishes nothing
+	@$(PY) scripts/release.py $(ARGS)
+
+##@ Deeper tests
 
 soak: fetched ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@CALLGATE_SCALE=20 $(PY) -m pytest $(ARGS)
@@ -107,13 +118,18 @@ stress: fetched ## run the quick tests in random order beside busy processes: ma
 mutants: ready ## change the code at random and see whether the quick tests notice: make mutants COUNT=500
 	@$(PY) scripts/mutants.py --count $(COUNT) --jobs $(JOBS) $(ARGS)
 
+test-pythons: ready ## run the core's tests with the other versions of Python that are here: make test-pythons ARGS="--group dev tests"
+	@$(PY) scripts/pythons.py --jobs $(JOBS) $(ARGS)
+
+test-uvloop: ready ## run the quick tests of what is asynchronous on uvloop's event loop
+	@$(PYTEST) -p scripts.on_uvloop -p scripts.progress -m "not slow" $(or $(ARGS),$(UVLOOP_TESTS)) || test $$? -eq 5
+
 live: ready ## run the tests that talk to the real Gemini API (needs a key)
 	@test -n "$$GOOGLE_API_KEY$$GEMINI_API_KEY" || \
 		{ echo 'live: no key, so nothing was tested; set GEMINI_API_KEY and run it again' >&2; exit 1; }
 	@CALLGATE_LIVE=1 $(PY) -m pytest -m live $(ARGS)
 
-build: ready ## build the wheel into dist/
-	@$(PY) -m hatchling build -t wheel
+##@ Cleaning up
 
 clean: ## remove .venv and everything that was built or cached
 	@rm -rf .venv dist build htmlcov .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 __all__ = ["write_into"]
@@ -21,10 +21,14 @@ _BEHIND = (
     ("500 raw tool definitions to a first answer", "raw_tools", "first", "40", ("500 raw tools, ms",)),
     ("500 raw definitions, equal ones, by another gate", "raw_tools", "again", "8", ("500 raw tools again, ms",)),
     ("each of 10,000 tools, us", "growth", "10000 tools", "within 20 % of each of 100", ("10,000 tools / 100, each",)),
+    ("each of 1,000 tools, us", "growth", "1000 tools", "", ()),
     ("each of 100 tools, us", "growth", "100 tools", "", ()),
+    ("each of 10 tools, with the cost of its gate, us", "growth", "10 tools", "", ()),
     ("each of 10,000 sessions, us", "growth", "10000 sessions", "within 20 % of each of 100",
      ("10,000 sessions / 100, each",)),
+    ("each of 1,000 sessions, us", "growth", "1000 sessions", "", ()),
     ("each of 100 sessions, us", "growth", "100 sessions", "", ()),
+    ("each of 10 sessions, us", "growth", "10 sessions", "", ()),
     ("a call with 1 MB of text, by a warm client", "large_calls", "ms", "3 times hand-written, 1.5 times google-genai",
      ("a call with 1 MB / hand-written", "a call with 1 MB / google-genai")),
     ("a call with everything on, us", "dispatch", "us", "200", ("dispatch with everything on, us",)),
@@ -58,20 +62,20 @@ def write_into(docs: Path, get: Get, goals: Iterable[tuple[str, float | None, st
         "where": where,
         "behind": _behind(get, missed),
         "figures": _figures(get, _FIGURES),
-        "goals": _table(("ratio or figure", "measured", "goal"), _goals(rows)),
+        "goals": table(("ratio or figure", "measured", "goal"), _goals(rows)),
     }
+    for name, shown in tables.items():
+        replace(docs, name, shown)
+
+
+def replace(docs: Path, name: str, shown: str) -> None:
+    """Replace one marked table of the page."""
     page = docs / PAGE
-    page.write_text(_filled(page.read_text("utf-8"), tables), "utf-8")
-
-
-def _filled(text: str, tables: Mapping[str, str]) -> str:
-    for name, table in tables.items():
-        head, mark, rest = text.partition(f"<!-- bench.py: {name} -->\n")
-        _, end, tail = rest.partition("<!-- end -->")
-        if not (mark and end):
-            raise ValueError(f"{PAGE} has no place for the table {name!r}")
-        text = f"{head}{mark}{table}\n{end}{tail}"
-    return text
+    head, mark, rest = page.read_text("utf-8").partition(f"<!-- bench.py: {name} -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    if not (mark and end):
+        raise ValueError(f"{PAGE} has no place for the table {name!r}")
+    page.write_text(f"{head}{mark}{shown}\n{end}{tail}", "utf-8")
 
 
 def _behind(get: Get, missed: set[str]) -> str:
@@ -81,13 +85,13 @@ def _behind(get: Get, missed: set[str]) -> str:
         is_missed = not missed.isdisjoint(titles)
         rows.append((not is_missed, (title, *cells, f"**missed**: {goal}" if is_missed else goal)))
     rows.sort(key=lambda row: row[0])  # what is missed comes first
-    return _table(("", "callgate", "google-genai", "hand-written", "goal"), (cells for _, cells in rows))
+    return table(("", "callgate", "google-genai", "hand-written", "goal"), (cells for _, cells in rows))
 
 
 def _figures(get: Get, columns: Iterable[tuple[str, str, str]]) -> str:
     columns = tuple(columns)
     rows = ((system, *(_shown(get(task, system, figure)) for _, task, figure in columns)) for system in SYSTEMS)
-    return _table(("", *(title for title, _, _ in columns)), rows)
+    return table(("", *(title for title, _, _ in columns)), rows)
 
 
 def _goals(rows: Iterable[tuple[str, float | None, str, bool | None]]) -> Iterable[tuple[str, ...]]:
@@ -101,7 +105,7 @@ def _shown(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = tuple(head)
     lines = ("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in (head, *rows))
     first, *rest = lines

@@ -1,9 +1,10 @@
 """How well the embedded model calls tools, and what it costs: right tools, exact calls, questions, answers, time, memory.
 
 Sets: 60 prompts over six tools that were looked at while the model was made (`known`), 115 over eighteen invented tools
-(`new`) and 200 over sixty (`dev`), with which decoding was developed, 120 over forty that are run once per release (`test`),
-and the functions of BFCL that it was not trained on (`bfcl`; the data is fetched from the package registry once). Each set
-runs with the decoder, and with `--both` also free, without grammar and questions.
+(`new`), 200 over sixty (`dev`) and 120 over forty (`spent`: the test set of the release before), with which decoding was
+developed, 120 over forty others that are run once per release (`test`), and the functions of BFCL that it was not trained on
+(`bfcl`; the data is fetched from the package registry once). Each set runs with the decoder, and with `--both` also free,
+without grammar and questions.
 
     python benchmarks/embedded.py                      known, new and dev; ends with 1 if a goal is missed
     python benchmarks/embedded.py --sets test          the test set, once per release
@@ -42,7 +43,10 @@ from callgate.request import ModelRequest
 from callgate.types import FunctionCall
 
 DATA = Path(__file__).parent / "data"
-SETS = {"known": "tool_prompts.json", "new": "new_prompts.json", "dev": "dev_prompts.json", "test": "test_prompts.json"}
+SETS = {
+    "known": "tool_prompts.json", "new": "new_prompts.json", "dev": "dev_prompts.json", "spent": "spent_prompts.json",
+    "test": "test_prompts.json",
+}  # fmt: skip
 GOALS = {
     ("new", "tool"): 0.90, ("new", "exact"): 0.80, ("test", "tool"): 0.95, ("test", "exact"): 0.90,
     ("test", "parallel"): 0.85, ("test", "no tool"): 0.95, ("test", "asks"): 0.90,

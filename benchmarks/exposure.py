@@ -6,9 +6,10 @@ Each service is a `callgate serve` of its own, with a model server of a few line
   slowhttptest attacks;
 - hostile bodies: a probe asks for `/health/live` again and again on a connection of its own while bodies of the largest size
   that is taken come in; shown is the longest that a response took, so what the event loop did meanwhile;
-- many sessions: what listing and one chat cost with 50,000 sessions beside 50, as the median of many, in the given store.
+- many sessions: what listing and one chat cost with 50,000 sessions beside 50, as the median of many, by two services that
+  are asked in turns.
 
-    python benchmarks/exposure.py [slow|bodies|sessions] [--store URL]     ends with 1 if a goal is missed
+    python benchmarks/exposure.py [slow|bodies|sessions] [--store URL ...]     ends with 1 if a goal is missed
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def chat_s(port: int, **more: Any) -> float:
 # Slow clients -------------------------------------------------------------------------------------------------------------
 
 
-def slow_clients(model: Server, store: str | None) -> Iterator[tuple[str, float, float]]:
-    with tempfile.TemporaryDirectory() as folder, serving(model, Path(folder), "--store", store or "s.db") as port:
+def slow_clients(model: Server, stores: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    with tempfile.TemporaryDirectory() as folder, serving(model, Path(folder), "--store", *(stores[:1] or ["s.db"])) as port:
         chat_s(port)
         for name, head in SILENT.items():
             with contextlib.ExitStack() as stack:
@@ -247,8 +248,8 @@ DEEDS: dict[str, tuple[str, str, Any]] = {
 }
 
 
-def hostile_bodies(model: Server, store: str | None) -> Iterator[tuple[str, float, float]]:
-    for words in (("--store", store or "s.db"), ("--ephemeral",)):
+def hostile_bodies(model: Server, stores: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    for words in (("--store", *(stores[:1] or ["s.db"])), ("--ephemeral",)):
         with tempfile.TemporaryDirectory() as folder, serving(model, Path(folder), *words) as port:
             chat_s(port)  # What is loaded for the first request is not meant.
             for number in range(5):
@@ -256,7 +257,7 @@ def hostile_bodies(model: Server, store: str | None) -> Iterator[tuple[str, floa
                 yield probed(f"{words[0]}: long session, chat {number + 1}", port, "POST", "/api/v1/chat", body)
             for name, (method, path, deed) in DEEDS.items():
                 yield probed(f"{words[0]}: long session, {name}", port, method, path, deed)
-    with tempfile.TemporaryDirectory() as folder, serving(model, Path(folder), "--store", store or "s.db") as port:
+    with tempfile.TemporaryDirectory() as folder, serving(model, Path(folder), "--store", *(stores[:1] or ["s.db"])) as port:
         chat_s(port, session="here")
         for name, (place, body) in bodies():
             method, _, path = place.partition(" ")
@@ -283,35 +284,41 @@ def probed(name: str, port: int, method: str, path: str, body: Any) -> tuple[str
 # Many sessions ------------------------------------------------------------------------------------------------------------
 
 
-def many_sessions(model: Server, store: str | None) -> Iterator[tuple[str, float, float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        url = store or str(Path(folder) / "s.db")
-        costs: dict[int, dict[str, float]] = {}
-        for count in (FEW, MANY):
+def many_sessions(model: Server, stores: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    """Costs with many sessions beside those with few: two services at once, asked in turns, so that a machine that is busy
+    for a while is so for both."""
+    if len(stores) == 1:
+        raise SystemExit("many sessions need two stores: --store FEW MANY")
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        ports: dict[int, int] = {}
+        for index, count in enumerate((FEW, MANY)):
+            folder = Path(name) / str(count)
+            folder.mkdir()
+            url = stores[index] if stores else str(folder / "s.db")
             fill(url, count)
-            with serving(model, Path(folder), "--store", url) as port:
-                costs[count] = {
-                    "listing": median_s(lambda: ask(port, "GET", "/api/v1/sessions")),
-                    "reading one": median_s(lambda: ask(port, "GET", "/api/v1/sessions/filled-7")),
-                    "a chat in a new session": median_s(lambda: chat_s(port)),
-                    "a chat in an old session": median_s(lambda: chat_s(port, session="filled-25"), 10),
-                }
-        for name, few_s in costs[FEW].items():
-            many_s = costs[MANY][name]
+            ports[count] = stack.enter_context(serving(model, folder, "--store", url))
+        for name, (work, times) in COSTS.items():
+            waits = {count: list[float]() for count in ports}
+            for count in [*ports] * (WARM_UP + times):
+                begun = time.perf_counter()
+                work(ports[count])
+                waits[count].append(time.perf_counter() - begun)
+            few_s, many_s = (statistics.median(waits[count][WARM_UP:]) for count in (FEW, MANY))
             yield f"{name}: {1000 * few_s:.2f} ms at {FEW}, {1000 * many_s:.2f} ms at {MANY}", many_s / few_s, GROWTH_MAX
 
 
-def median_s(work: Callable[[], Any], times: int = 60) -> float:
-    waits: list[float] = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        work()
-        waits.append(time.perf_counter() - begun)
-    return statistics.median(waits)
+WARM_UP = 5
+COSTS: dict[str, tuple[Callable[[int], object], int]] = {
+    "listing": (lambda port: ask(port, "GET", "/api/v1/sessions"), 60),
+    "reading one": (lambda port: ask(port, "GET", "/api/v1/sessions/filled-7"), 60),
+    "a chat in a new session": (chat_s, 60),
+    "a chat in an old session": (lambda port: chat_s(port, session="filled-25"), 10),
+}
+"""What is done at a port, and how often."""
 
 
 def fill(url: str, count: int) -> None:
-    """See to it that the store has so many sessions of one exchange each."""
+    """Write so many sessions of one exchange each."""
     from callgate import Gate, ScriptedModel
     from callgate.store import open_store
 
@@ -319,7 +326,7 @@ def fill(url: str, count: int) -> None:
         store = open_store(url)
         gate = Gate(ScriptedModel(["Hi."], repeat_last=True), store=store)
         async with gate:
-            numbers = iter(range(0 if count == FEW else FEW, count))
+            numbers = iter(range(count))
 
             async def work() -> None:
                 for number in numbers:
@@ -337,7 +344,10 @@ PARTS = {"slow": slow_clients, "bodies": hostile_bodies, "sessions": many_sessio
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which of them; all without")
-    parser.add_argument("--store", help="a SQLite file or postgresql://... that may be written to; without one a fresh file")
+    parser.add_argument(
+        "--store", nargs="+", default=[], metavar="URL",
+        help="SQLite files or postgresql://... that may be written to, two for many sessions; without them fresh files",
+    )  # fmt: skip
     words = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(3 * SOCKETS, hard), hard))

@@ -78,7 +78,9 @@ def drawn(stacks: Counter[Stack], title: str, root: str) -> str:
         for name in stack[start:]:
             node = node["below"].setdefault(name, {"count": 0, "below": {}})
             node["count"] += count
-    total = tree["count"] or 1
+    total = tree["count"]
+    if not total:
+        raise SystemExit(f"no sample has the frame {root!r}: was it renamed?")
     frames: list[tuple[float, float, int, str]] = []
     _place(tree, 0.0, 0, total, frames)
     depth = max((row for _, _, row, _ in frames), default=0) + 1
@@ -161,8 +163,8 @@ async def stream(url: str) -> None:
 
 
 PICTURES = {
-    "flame-turn": (turns, "One turn of the tool loop", "Driver.work"),
-    "flame-stream": (stream, "Streaming 5 MB of text", "Driver.work"),
+    "flame-turn": (turns, "One turn of the tool loop", "Run.drive"),
+    "flame-stream": (stream, "Streaming 5 MB of text", "Run.drive"),
 }
 
 

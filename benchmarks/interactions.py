@@ -3,7 +3,7 @@
 callgate by both APIs, without and with state at the server, beside google-genai's own client; each in a process of its own,
 against fake servers in another one that echo and judge nothing. Text only, one request a turn.
 
-    python benchmarks/interactions.py [--turns 400]
+    python benchmarks/interactions.py [--turns 400] [--docs]
 """
 
 from __future__ import annotations
@@ -11,93 +11,147 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import _tables
 
 MODEL = "gemini-3.8-flash"
 SYSTEMS = ("generateContent", "interactions", "interactions, stored", "google-genai", "google-genai, stored")
-EARLY, WINDOW = 10, 10
+TITLES = {
+    "generateContent": "callgate, `generateContent`",
+    "interactions": "callgate, `interactions`",
+    "interactions, stored": "callgate, `interactions` with `store=True`",
+    "google-genai": "google-genai's `client.interactions`, stateless",
+    "google-genai, stored": "google-genai's `client.interactions`, `previous_interaction_id`",
+}
+MARKS, WINDOW, ROUNDS = (10, 100, 400), 5, 3
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 SAID = "The quick brown fox jumps over the lazy dog, and goes on for as long as it takes to fill two lines of text. "
 
 
-class Row(NamedTuple):
-    """A system's milliseconds of processor time and bytes of a request, at an early turn and at a late one."""
+class Figure(NamedTuple):
+    """The milliseconds of processor time and the bytes of a request, around one turn."""
 
-    system: str
-    then_ms: float
-    now_ms: float
-    then: int
-    now: int
+    ms: float
+    size: int
+
+
+Row: TypeAlias = "dict[int, Figure]"
+"""Turn -> what it cost."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--turns", type=int, default=400)
+    parser.add_argument("--turns", type=int, default=MARKS[-1])
+    parser.add_argument("--docs", action="store_true", help="write the tables of the documentation too")
     parser.add_argument("--child", nargs=2, metavar=("SYSTEM", "URL"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
         system, url = given.child
         print(json.dumps(measured(system, url, given.turns)))
         return 0
-    show(rows(given.turns), given.turns)
+    found = rows(given.turns)
+    show(found)
+    if given.docs:
+        write(found)
     return 0
 
 
-def rows(turns: int, systems: Sequence[str] = SYSTEMS) -> Iterator[Row]:
-    """The figures of each system, as they are there."""
-    for system in systems:
-        module = "fake_gemini" if system == "generateContent" else "fake_interactions"
-        server = subprocess.Popen(
-            [sys.executable, "-m", f"callgate.testing.{module}", "--no-strict"], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            command = [sys.executable, __file__, "--turns", str(turns), "--child", system, url]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-        finally:
-            server.kill()
-            server.wait()
-        yield Row(system, *json.loads(done.stdout.splitlines()[-1]))
+def marks_of(turns: int) -> list[int]:
+    """The turns to look at in a conversation of this length."""
+    return sorted({mark for mark in MARKS if mark <= turns} | {turns})
 
 
-def show(found: Iterable[Row], turns: int) -> dict[str, Row]:
-    """Print the figures as they come; returns them by their system."""
-    print(
-        f"{'':24}{f'turn {EARLY} ms':>12}{f'turn {turns} ms':>12}{'ratio':>8}{'bytes then':>12}{'bytes now':>12}{'ratio':>8}"
+def rows(turns: int) -> dict[str, Row]:
+    """The figures of each system: medians of rounds, which are interleaved."""
+    found: dict[str, list[Row]] = {}
+    for number in range(ROUNDS):
+        for system in SYSTEMS:
+            # The SDK checks the whole history again at every turn, so that one round of it takes minutes.
+            if number == 0 or not system.startswith("google-genai"):
+                found.setdefault(system, []).append(_one(system, turns))
+    return {
+        system: {mark: Figure(statistics.median(one[mark].ms for one in rounds), rounds[0][mark].size) for mark in rounds[0]}
+        for system, rounds in found.items()
+    }
+
+
+def _one(system: str, turns: int) -> Row:
+    module = "fake_gemini" if system == "generateContent" else "fake_interactions"
+    server = subprocess.Popen(
+        [sys.executable, "-m", f"callgate.testing.{module}", "--no-strict"], stdout=subprocess.PIPE, text=True
     )
-    shown: dict[str, Row] = {}
-    for row in found:
-        shown[row.system] = row
-        times, sizes = row.now_ms / row.then_ms, row.now / row.then
-        print(
-            f"{row.system:24}{row.then_ms:12.2f}{row.now_ms:12.2f}{times:8.2f}{row.then:12,}{row.now:12,}{sizes:8.2f}",
-            flush=True,
-        )
-    return shown
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        command = [sys.executable, __file__, "--turns", str(turns), "--child", system, url]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    finally:
+        server.kill()
+        server.wait()
+    return {mark: Figure(*figure) for mark, figure in json.loads(done.stdout.splitlines()[-1])}
+
+
+def show(found: Mapping[str, Row]) -> None:
+    """Print the figures, and how those of the last turn are to those of the first."""
+    marks = list(next(iter(found.values())))
+    titles = [f"turn {mark}, {unit}" for unit in ("ms", "bytes") for mark in (*marks, "ratio")]
+    print(" " * 24 + "".join(f"{title.replace('turn ratio', 'ratio'):>16}" for title in titles))
+    for system, row in found.items():
+        first, last = row[marks[0]], row[marks[-1]]
+        times = "".join(f"{row[mark].ms:16.2f}" for mark in marks) + f"{last.ms / first.ms:16.2f}"
+        sizes = "".join(f"{row[mark].size:16,}" for mark in marks) + f"{last.size / first.size:16.2f}"
+        print(f"{system:24}{times}{sizes}", flush=True)
 
 
 def goals(found: Mapping[str, Row]) -> list[tuple[str, float, float]]:
-    """The title, the value and the most of each goal: with state at the server, a turn does not grow with the history."""
-    stored = found["interactions, stored"]
+    """The title, the value and the most of each goal: a turn does not grow with the history, but for its bytes."""
+
+    def ratio(system: str) -> tuple[float, float]:
+        first, *_, last = found[system].values()
+        return last.ms / first.ms, last.size / first.size
+
     return [
-        ("stored: late turn / early turn", stored.now_ms / stored.then_ms, 1.2),
-        ("stored: late bytes / early bytes", stored.now / stored.then, 1.05),
+        ("generateContent: late turn / early turn", ratio("generateContent")[0], 1.2),
+        ("interactions: late turn / early turn", ratio("interactions")[0], 1.3),
+        ("interactions, stored: late turn / early turn", ratio("interactions, stored")[0], 1.2),
+        ("interactions, stored: late bytes / early bytes", ratio("interactions, stored")[1], 1.05),
     ]
 
 
-def measured(system: str, url: str, turns: int) -> tuple[float, float, int, int]:
-    """Milliseconds of processor time and bytes of a request, around the early turn and around the last one."""
+def write(found: Mapping[str, Row]) -> None:
+    """Replace the tables of the documentation."""
+    marks = list(next(iter(found.values())))
+    ends = f"turn {marks[-1]} / {marks[0]}"
+    for name, shown in (("time", lambda figure: f"{figure.ms:.2f}"), ("bytes", lambda figure: f"{figure.size:,}")):
+        rows: list[tuple[str, ...]] = []
+        for system, row in found.items():
+            first, last = ((each.ms if name == "time" else each.size) for each in (row[marks[0]], row[marks[-1]]))
+            rows.append((TITLES[system], *(shown(row[mark]) for mark in marks), f"{last / first:.2f}"))
+        _tables.replace(DOCS, f"apis, {name}", _tables.table(("", *(f"turn {mark}" for mark in marks), ends), rows))
+    load = os.getloadavg()[0]
+    where = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    _tables.replace(DOCS, "apis, where", f"{where}, load {load:.1f} at the end; rounds interleaved, medians.")
+
+
+def measured(system: str, url: str, turns: int) -> list[tuple[int, tuple[float, int]]]:
+    """The milliseconds of processor time and the bytes of a request, around each turn that is looked at."""
     if system.startswith("google-genai"):
         costs, sizes = of_google_genai(url, turns, stored=system.endswith("stored"))
     else:
         costs, sizes = asyncio.run(of_callgate(system, url, turns))
-    early, late = slice(EARLY - WINDOW // 2, EARLY + WINDOW // 2), slice(turns - WINDOW, turns)
-    return statistics.median(costs[early]), statistics.median(costs[late]), sizes[EARLY - 1], sizes[turns - 1]
+    return [
+        (mark, (statistics.median(costs[max(mark - WINDOW, 0) : mark + WINDOW]), sizes[mark - 1]))
+        for mark in marks_of(turns)
+    ]
 
 
 async def of_callgate(system: str, url: str, turns: int) -> tuple[list[float], list[int]]:

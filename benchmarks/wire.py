@@ -10,7 +10,7 @@ of the tests, which judges every request: minutes instead of seconds a run, a cl
 Then the same for the Interactions API, without and with state at the server, beside google-genai's client for it
 (`interactions.py`): what a turn costs, and how many bytes it sends, as a conversation grows.
 
-    python benchmarks/wire.py [--quick] [--fake]        ends with 1 if a goal is missed
+    python benchmarks/wire.py [--quick] [--fake] [--docs]        ends with 1 if a goal is missed
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, and the SDK for 100 turns only")
     parser.add_argument("--fake", action="store_true", help="against callgate.testing.fake_gemini instead of a bare server")
+    parser.add_argument("--docs", action="store_true", help="write the tables of both APIs into the documentation")
     given = parser.parse_args()
     results = Results()
     for number in range(3):
@@ -45,7 +46,11 @@ def main() -> int:
     show_aiohttp(results, (MARKS[0] + WINDOW), fake=given.fake)
     print("\nBoth APIs of Gemini, text only, one request a turn:")
     turns = MARKS[1] if given.quick else MARKS[-1]
-    stored = interactions.goals(interactions.show(interactions.rows(turns), turns))
+    rows = interactions.rows(turns)
+    interactions.show(rows)
+    if given.docs:
+        interactions.write(rows)
+    stored = interactions.goals(rows)
     found += [Goal(*goal) for goal in stored]
     show_goals(found[-len(stored) :])
     return 0 if all(goal.is_met for goal in found) else 1

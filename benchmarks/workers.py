@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from callgate import Executor, FunctionCall, WorkerPool, tool
-from callgate.errors import UsageError
 from callgate.workers import RayCluster
 
 ROUNDS = 12
@@ -211,23 +210,10 @@ def on_a_cluster() -> dict[str, list[float]]:
     return found
 
 
-async def started(cluster: RayCluster) -> WorkerPool:
-    """A pool on the cluster. Ray gives up a client's server that does not start within 30 s, as on a busy machine."""
-    for _ in range(3):
-        pool = WorkerPool([HERE], size=WORKERS, cluster=cluster)
-        try:
-            await pool.start()
-            return pool
-        except UsageError as error:
-            print(error, file=sys.stderr)
-            await pool.aclose(0.0)
-    raise SystemExit("the cluster cannot be joined")
-
-
 async def joined(address: str, way: str) -> None:
     """Measure the calls of this process on a cluster."""
     cluster = RayCluster(address=address, direct=way == "direct")
-    async with await started(cluster) as pool:
+    async with WorkerPool([HERE], size=WORKERS, cluster=cluster) as pool:
         row = Row(lambda n: pool.execute(None, "no_op", {"number": n}), None)
         for _ in range(ROUNDS // 4):
             await row.measure()

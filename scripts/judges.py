@@ -66,6 +66,7 @@ JUDGES = {
     "MCP conformance, server": Judge("the MCP server", "@modelcontextprotocol/conformance", is_npm=True),
     "MCP inspector": Judge("the MCP server", "@modelcontextprotocol/inspector", is_npm=True),
     "openai": Judge("requests to OpenAI, the fake server and the compatible endpoint", "openai"),
+    "pa11y": Judge("accessibility of the page", "@pa11y/html_codesniffer", is_npm=True),
     "protobuf": Judge("requests to Gemini as Google's messages", "google-ai-generativelanguage"),
     "schemathesis": Judge("the OpenAPI document of the service", "schemathesis"),
 }

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-_CACHE_KEY = "callgate/seconds_of_files"
+SECONDS_OF_FILES = "callgate/seconds_of_files"
+"""Where pytest's cache has the seconds that a test of each file took the last time."""
 _CRASHED = "???"
 """The only phase of a test that ended its process."""
 _EVERY_S = {True: 0.5, False: 20.0}
@@ -77,7 +78,7 @@ class Progress:
 
     def begin(self, tests: Iterable[str]) -> None:
         self._began = self._told = time.monotonic()
-        self._estimate = Estimate((_file(test) for test in tests), self._cache.get(_CACHE_KEY, {}))
+        self._estimate = Estimate((_file(test) for test in tests), self._cache.get(SECONDS_OF_FILES, {}))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items:
@@ -106,8 +107,8 @@ class Progress:
             self._write(line_of(self._estimate, now - self._began, self._failed))
 
     def pytest_sessionfinish(self) -> None:
-        known = self._cache.get(_CACHE_KEY, {})
-        self._cache.set(_CACHE_KEY, known | {file: self._spent[file] / count for file, count in self._ended.items()})
+        known = self._cache.get(SECONDS_OF_FILES, {})
+        self._cache.set(SECONDS_OF_FILES, known | {file: self._spent[file] / count for file, count in self._ended.items()})
 
     def _write(self, line: str) -> None:
         stream = sys.__stdout__

@@ -1,4 +1,4 @@
-"""What the site shows beside docs/: CHANGELOG, CONTRIBUTING, SECURITY and the examples, as pages of their own.
+"""What the site shows beside docs/: the pages of the repository's root, and the examples, as pages of their own.
 
 A hook of mkdocs. Links that lead out of docs/ in the repository lead to these pages on the site.
 """
@@ -12,7 +12,12 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 _LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<way>(?:\.\./)*)(?P<target>[\w./-]+)(?P<anchor>#[\w-]*)?\)")
 
 
@@ -52,7 +57,9 @@ def page_of(target: str) -> str | None:
 def from_root(text: str) -> str:
     """A page of the repository's root with links as they are inside docs/."""
     text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
-    return re.sub(r"\]\(((?:README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)", lambda found: f"]({page_of(found[1])}", text)
+    return re.sub(
+        r"\]\(((?:README|CHANGELOG|CODE_OF_CONDUCT|CONTRIBUTING|SECURITY)\.md)", lambda found: f"]({page_of(found[1])}", text
+    )
 
 
 def examples_page() -> str:

@@ -6,11 +6,15 @@ with 1 if a page is out of date.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
+import itertools
 import re
 import sys
+import textwrap
+import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -61,7 +65,17 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "timeline": (("callgate.timeline: spans_of svg_of Span", "callgate.telemetry: record_content"), "timelines and traces"),
     "adapters": (("callgate.adapters",), "other frameworks, in both directions"),
-    "testing": (("callgate.testing", "callgate.testing.fake_gemini: fault"), "models and servers for your tests"),
+    "testing": (
+        (
+            "callgate.testing",
+            "callgate.testing.fake_gemini: fault",
+            "callgate.testing.exchange: Request",
+            "callgate.testing.google_declarations: Refusal",
+            "callgate.testing.fake_resources: FakeResources FakeFile",
+            "callgate.testing.fake_batches: FakeBatches",
+        ),
+        "models and servers for your tests",
+    ),
 }
 """Page -> its modules, each with the names that are shown unless it is `__all__`, and its purpose."""
 
@@ -74,7 +88,7 @@ def page_of(specs: tuple[str, ...]) -> str:
         module = importlib.import_module(module_name)
         parts += [f"# {module_name}\n", prose(module.__doc__)] if number == 0 else [f"From `{module_name}`:\n"]
         names = chosen.split() or getattr(module, "__all__", None) or public_of(module)
-        documented = docs_of_fields(module)
+        documented = docs_of_imports(module) | docs_of_fields(module)
         for name in sorted(names, key=str.lower):
             pointed = module_name != "callgate" and is_on_front_page(module, name)
             parts.append(pointer(name) if pointed else entry(name, getattr(module, name), documented))
@@ -106,11 +120,23 @@ def entry(name: str, item: Any, documented: dict[str, str]) -> str:
         lines = [f"## {name}\n", code(f"class {name}{shown}"), prose(item.__doc__)]
         members = [*fields_of(item), *methods_of(item)]
         return "\n".join([*lines, *members])
-    if callable(item) and hasattr(item, "__qualname__"):
+    if inspect.isroutine(item):
         word = "async " if is_async(item) else ""
         return "\n".join([f"## {name}\n", code(f"{word}{name}{signature_of(item)}"), prose(inspect.getdoc(item))])
-    shown = value_of(item)
-    return "\n".join([f"## {name}\n", code(f"{name} = {shown[:300]}"), prose(documented.get(name))])
+    shown = alias_of(item) if is_alias(item) else value_of(item)[:300]
+    return "\n".join([f"## {name}\n", code(f"{name} = {shown}"), prose(documented.get(name))])
+
+
+def is_alias(item: Any) -> bool:
+    """True for a name of a type that is written in another way."""
+    return typing.get_origin(item) is not None or isinstance(item, types.UnionType)
+
+
+def alias_of(item: Any) -> str:
+    """The type that an alias stands for, with the short names of ours."""
+    words = re.sub(r"\b(?:callgate|collections|typing)\.(?:\w+\.)*", "", annotation_of(item))
+    words = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", words)
+    return "\n    ".join(textwrap.wrap(words, 110, break_long_words=False))
 
 
 def is_protocol(item: Any) -> bool:
@@ -121,16 +147,36 @@ def is_protocol(item: Any) -> bool:
 def docs_of_fields(source: Any) -> dict[str, str]:
     """Name -> the text that stands below its assignment, in a module or in a class."""
     try:
-        text = inspect.getsource(source)
+        text = textwrap.dedent(inspect.getsource(source))
     except (OSError, TypeError):
         return {}
-    found = re.findall(r'^ *(\w+)(?:\s*:[^\n=]+)?(?:\s*=[^\n]*)?\n\s*"""(.*?)"""', text, re.MULTILINE | re.DOTALL)
-    return {name: inspect.cleandoc(words) for name, words in found}
+    body = ast.parse(text).body
+    if inspect.isclass(source):
+        body = typing.cast("ast.ClassDef", body[0]).body
+    found: dict[str, str] = {}
+    for statement, after in itertools.pairwise(body):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        words = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        if isinstance(target, ast.Name) and isinstance(words, str):
+            found[target.id] = inspect.cleandoc(words)
+    return found
+
+
+def docs_of_imports(module: Any) -> dict[str, str]:
+    """Name -> the text below its assignment in the module of ours that it is imported from."""
+    found: dict[str, str] = {}
+    for statement in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("callgate."):
+            told = docs_of_fields(importlib.import_module(str(statement.module)))
+            found |= {alias.name: told[alias.name] for alias in statement.names if alias.name in told}
+    return found
 
 
 def fields_of(item: Any) -> list[str]:
     """The fields of a dataclass, with what stands below them."""
-    told = docs_of_fields(item)
+    told: dict[str, str] = {}
+    for base in reversed(item.__mro__):
+        told |= docs_of_fields(base) if base.__module__.startswith("callgate.") else {}
     if typing.is_typeddict(item):
         keys = [f"| `{key}` | {' '.join(told.get(key, '').split())} |" for key in item.__annotations__]
         return ["| key | |", "|---|---|", *keys, ""]
@@ -144,11 +190,15 @@ def fields_of(item: Any) -> list[str]:
     return ["| field | type | |", "|---|---|---|", *rows, ""] if rows else []
 
 
+_MIXED_IN = ("RunMethods", "FakeServer")
+"""Classes that no page describes: what they define is shown with the classes that are made of them."""
+
+
 def methods_of(item: Any) -> list[str]:
     """The public methods and properties that a class defines itself."""
     found: list[str] = []
     # A base that no page describes is a part of the class.
-    mixed_in = [base for base in item.__bases__ if base.__module__.startswith("callgate.") and base.__name__ == "RunMethods"]
+    mixed_in = [base for base in item.__bases__ if base.__module__.startswith("callgate.") and base.__name__ in _MIXED_IN]
     for name, member in [pair for one in (*mixed_in, item) for pair in vars(one).items()]:
         inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
         if not (inspect.isfunction(inner) or isinstance(inner, property)):
@@ -270,7 +320,8 @@ def index() -> str:
     rows = [f"| [{modules[0].partition(':')[0]}]({page}.md) | {purpose} |" for page, (modules, purpose) in PAGES.items()]
     return "\n".join([
         "# Reference\n",
-        "Generated from the docstrings by `scripts/write_reference.py`. For the command line, see `callgate --help`.\n",
+        "Generated from the docstrings by `scripts/write_reference.py`. See also the [command line](command.md) and the"
+        " [HTTP interface](http-api.md), option by option, and the [notice codes](../notices.md).\n",
         "| module | for |",
         "|---|---|",
         *rows,

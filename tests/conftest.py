@@ -77,6 +77,7 @@ PROGRAMS = {
     "fish": Program("fish", ("fish",), "fish"),
     "zsh": Program("zsh", ("zsh",), "zsh"),
     "chromium": Program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
+    "firefox": Program("Firefox", ("firefox-esr", "firefox"), "firefox-esr"),
     "node": Program("Node.js", ("node", "nodejs"), "nodejs"),
     "npm": Program("npm", ("npm",), "npm"),
     "pgbouncer": Program("pgbouncer", ("pgbouncer",), "pgbouncer", folders="/usr/sbin"),
@@ -166,6 +167,7 @@ def home() -> ModuleType:
 # --- each test is a program of its own -----------------------------------------------------------------------------------
 
 MEMORIES = {
+    "callgate.cli.themes": "_chosen",
     "callgate.config.known_secrets": "_known",  # A text that one test took for a secret is hidden in the output of all.
     "callgate.gemini.request": "_UNKNOWN",  # What an endpoint does not know; the next test's may have its port.
     "callgate.store.anonymous": "_new",

@@ -24,10 +24,13 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
 WORDS = ("lazy_names", "base_errors", "metadata", "types", "prices", "errors", "events", "strict_json", "config")
-PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
+PURE = (
+    "content", "history", "definitions", "schema", "declaration", "prompted", "request", "setting_values", "translation",
+    "machine", "timeline",
+)  # fmt: skip
 EDGES = (
-    "wire", "gemini", "interactions", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls",
-    "media_files", "sync", "store", "sessions", "files",
+    "wire", "gemini", "interactions", "openai", "anthropic", "embedded", "models", "permission", "threads", "user_code",
+    "tools", "calls", "media_files", "sync", "store", "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -63,11 +66,13 @@ ALLOWED = {
         "wire",
     ): "how requests are timed and tried again, and streams cut into JSON, is the same for all servers",
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
+    ("models", "anthropic"): "the Anthropic model speaks through the wire of the Messages API",
     ("models", "wire"): "the model behind a client of Google's SDK has the same words for what went wrong",
     ("models", "user_code"): "a model may be the program's own",
     ("models", "embedded"): "the embedded model speaks through its own engine",
     ("gemini", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
+    ("anthropic", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("wire", "telemetry"): "a request carries the context of the span that it belongs to",
     ("sessions", "store"): "what is done with whole sessions is done in their store",
     ("files", "tools"): "file tools are a toolset of the executor",

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from callgate.run.run import Run
+
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
@@ -131,8 +133,10 @@ def test_pictures_are_pictures(bench: ModuleType, monkeypatch: pytest.MonkeyPatc
         assert "google-genai" in svg
         assert "LiteLLM" not in svg
     flame = loaded("flame")
-    stacks = Counter({("main", "callgate/driver.py:Driver.work", "callgate/turn.py:a<b>"): 3, ("elsewhere",): 9})
-    picture = flame.drawn(stacks, "A title", "Driver.work")
+    (root,) = {root for _, _, root in flame.PICTURES.values()}
+    assert root == Run.drive.__qualname__
+    stacks = Counter({("main", f"callgate/run/run.py:{root}", "callgate/machine/machine.py:a<b>"): 3, ("elsewhere",): 9})
+    picture = flame.drawn(stacks, "A title", root)
     xml.dom.minidom.parseString(picture)
     assert "a&lt;b&gt; 100.0 %" in picture
     assert "elsewhere" not in picture

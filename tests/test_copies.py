@@ -14,9 +14,11 @@ import pytest
 
 from callgate import Gate, GeminiModel, Limits, ScriptedModel, strict_json
 from callgate.content.json_safe import json_safe
+from callgate.content.plain_look import ExactLook
 from callgate.gemini.surface import Surface
 from callgate.schema import check
 from callgate.testing import call
+from callgate.testing.fake_gemini import FakeGemini
 from callgate.wire.network import TOGETHER_BYTES_MAX, Socket
 
 TURNS = 120
@@ -213,3 +215,43 @@ def test_the_arguments_of_a_call_are_walked_through_once(monkeypatch: pytest.Mon
     reply = asyncio.run(Gate(ScriptedModel([call("store", rows=rows), "Done."]), [store]).run("Go."))
     assert reply.calls[0].result.value == len(rows)
     assert len([size for size in walked if size > 10_000]) == 1
+
+
+def test_a_long_call_of_gemini_is_not_looked_through_again_and_that_of_a_programs_own_model_is() -> None:
+    looked: list[int] = []
+    is_fine = ExactLook.is_fine
+
+    def counted(look: ExactLook, value: Any, *levels: int) -> bool:
+        looked.append(len(strict_json.dump(value)))
+        return is_fine(look, value, *levels)
+
+    class Passing:
+        """A program's model: it passes on what another one answers, and may have changed it."""
+
+        def __init__(self, inner: GeminiModel) -> None:
+            self.name, self._inner = inner.name, inner
+
+        async def generate(self, request: Any) -> AsyncGenerator[Any, None]:
+            async for item in self._inner.generate(request):
+                yield item
+
+    async def store(rows: list[dict[str, Any]]) -> int:
+        """Stores rows."""
+        return len(rows)
+
+    async def talk(wrap: Callable[[GeminiModel], Any]) -> None:
+        async with FakeGemini([call("store", rows=rows), "Done."]) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            model = GeminiModel("gemini-3.8-flash", surface=surface)
+            reply = await Gate(wrap(model), [store]).run("Go.")
+            await model.aclose()
+        assert reply.calls[0].result.value == len(rows)
+        assert reply.calls[0].call.args == {"rows": rows}
+
+    rows = [{"id": number, "name": f"row number {number}", "price": number / 2} for number in range(14_000)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExactLook, "is_fine", counted)
+        asyncio.run(talk(lambda model: model))
+        assert [size for size in looked if size > 10_000] == []
+        asyncio.run(talk(Passing))
+        assert len([size for size in looked if size > 10_000]) == 1

@@ -39,6 +39,12 @@ def blocks_of(text: str) -> list[str]:
     return [block for reason, block in found if not reason]
 
 
+def output_of(page: str, block: str) -> str | None:
+    """The text that stands right below a block: what it prints."""
+    found = re.match(r"\n```\n\n```text\n(.*?)```\n", (DOCS / page).read_text("utf-8").partition(block)[2], re.DOTALL)
+    return found[1] if found else None
+
+
 def blocks_of_pages() -> list[tuple[str, list[str]]]:
     """The pages, each with the blocks that are run in one folder."""
     blocks: list[tuple[str, list[str]]] = []
@@ -55,13 +61,17 @@ BLOCKS = blocks_of_pages()
 
 
 @pytest.mark.parametrize(("page", "blocks"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
-def test_a_block_of_a_page_runs_as_it_stands(page: str, blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_block_of_a_page_runs_as_it_stands_and_prints_what_is_shown(
+    page: str, blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
     # A server that others wrote may take longer to start on a busy machine than a run waits for it by default.
     init: Any = McpServer.__init__
     monkeypatch.setattr(McpServer, "__init__", lambda *given, **more: init(*given, **{"start_s": 120.0, **more}))
     # A model that is named is found on a fake server on this machine.
-    with FakeGemini.in_thread([fake_call("get_weather", city="Oslo"), "It snows in Oslo."]) as fake:
+    with FakeGemini.in_thread(
+        [fake_call("get_weather", city="Oslo"), "It snows in Oslo.", "It will snow until Friday."]
+    ) as fake:
         for name, value in {"GOOGLE_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}.items():
             monkeypatch.setenv(name, value)
         with warnings.catch_warnings():
@@ -70,6 +80,8 @@ def test_a_block_of_a_page_runs_as_it_stands(page: str, blocks: list[str], tmp_p
                 module = types.ModuleType("block")
                 monkeypatch.setitem(sys.modules, "block", module)
                 contextvars.copy_context().run(exec, compile(block, f"{page} (block)", "exec"), module.__dict__)
+                printed, shown = capsys.readouterr().out, output_of(page, block)
+                assert shown is None or printed == shown
             gc.collect()
     if page.startswith("migrate/"):
         assert len(fake.requests) == 2, "a call was answered"

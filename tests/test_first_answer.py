@@ -26,8 +26,8 @@ reply = asyncio.run(main())
 assert len(reply.calls) == 1, reply
 print(json.dumps(sorted(sys.modules)))
 """
-MODULES_MAX = 392
-OURS_MAX = 167
+MODULES_MAX = 394
+OURS_MAX = 169
 # Packages, and modules of ours, that a plain first answer has no use for.
 UNUSED = {
     "anyio", "httpcore2", "httpx2", "opentelemetry", "pydantic", "tomllib", "urllib.request",

@@ -36,7 +36,7 @@ def test_a_missing_program_fails_where_everything_is_required(home: ModuleType) 
 
 
 def test_an_unknown_program_is_named_with_those_that_are_known(home: ModuleType) -> None:
-    with pytest.raises(KeyError, match=r"'chrome'.*chromium, node, npm, pgbouncer, postgres"):
+    with pytest.raises(KeyError, match=r"'chrome'.*chromium, firefox, node, npm, pgbouncer, postgres"):
         home.need("chrome", environ={})
 
 
@@ -155,7 +155,7 @@ def test_a_test_that_hangs_ends_and_is_named(tmp_path: Path, processes: int) -> 
     (tmp_path / "pytest.ini").touch()
     os.mkfifo(tmp_path / "until_the_end")
     words = [sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "conftest", "-p", "xdist", "-n", str(processes)]
-    words += ["-p", "scripts.whole_files", "--dist", "loadfile"] if processes else []
+    words += ["-p", "scripts.whole_files", "-p", "scripts.progress", "--dist", "loadfile"] if processes else []
     mine = {"CALLGATE_TEST_LIMIT_S": "2", "CALLGATE_SCALE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     mine["TMPDIR"] = str(tmp_path)  # What hangs is ended before it can remove its folders.
     here = Path(__file__).parent

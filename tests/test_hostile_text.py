@@ -148,6 +148,7 @@ def _is_linear(parse: Callable[[str], Any], unit: str, end: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS)
 def test_a_parser_takes_hostile_shapes_in_linear_time_and_raises_nothing_else(parser: str) -> None:
     slow = [(unit, end) for unit in UNITS for end in ENDS if not _is_linear(PARSERS[parser], unit, end)]

@@ -201,11 +201,11 @@ BOUNDED: dict[str, tuple[str, str]] = {
     ),
     "definitions/gemini_schema.py": ("_child json_schema_from", _PLAIN),
     "definitions/interactions.py": ("_is_step calls_from detect", _PLAIN),
-    "definitions/json_decoding.py": ("_Rewriting._named _Rewriting.of keys_said", _TYPES),
+    "definitions/json_decoding.py": ("_Rewriting._named _Rewriting.of string_keys", _TYPES),
     "definitions/openai.py": ("_detect_all calls_from detect", _PLAIN),
     "definitions/python_types.py": ("_never_json", _TYPES),
     "definitions/json_node.py": ("_copied _plain", "`DEPTH_MAX`"),
-    "definitions/signature.py": ("_encloses _is_context deps_type_of", _TYPES),
+    "definitions/signature.py": ("_encloses _is_context _testable_types deps_types_of", _TYPES),
     "definitions/snakepit.py": ("_schema_of", "`_TYPES_DEPTH_MAX`"),
     "definitions/typed_dicts.py": (
         "TypedDictConversion._dataclass TypedDictConversion._of TypedDictConversion._typed_dict", _TYPES

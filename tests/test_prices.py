@@ -90,3 +90,17 @@ def test_cached_sound_has_its_own_price() -> None:
     assert Price(input=1, output=0, cached=0.5, audio=4, cached_audio=2).of(usage) == pytest.approx(0.5 + 2 + 4)
     assert Price(input=1, output=0, cached=0.5, audio=4).of(usage) == pytest.approx(0.5 + 4 + 4)
     assert Price(input=1, output=0, cached=0.5).of(usage) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(input_tokens=1_000_000, cached_tokens=9_000_000, total_tokens=1_000_000), 0.1),
+        (Usage(input_tokens=1_000_000, audio_tokens=5_000_000, total_tokens=1_000_000), 2.0),
+        (Usage(total_tokens=500_000), 0.5),
+        (Usage(), 0.0),
+    ],
+    ids=["more_cached_than_sent", "more_sound_than_sent", "only_a_total", "nothing"],
+)
+def test_odd_counts_of_a_server_neither_earn_money_nor_hide_a_total(usage: Usage, cost: float) -> None:
+    assert Price(input=1, output=5, cached=0.1, audio=2).of(usage) == pytest.approx(cost)

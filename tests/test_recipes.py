@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, each carried out once in a copy of the tree: what they name is there, and it is enough.
+"""The recipes of docs/development.md, each carried out once in a copy of the tree: what they name exists, and suffices.
 
 What a recipe adds is in `recipes/`; where it goes is said here in the recipe's own words. Then the tests of the copy run:
 that of the architecture, and those of the parts that were touched.
@@ -139,8 +139,8 @@ def add_a_policy_rule(copy: Path) -> list[str]:
 RECIPES: tuple[Callable[[Path], list[str]], ...] = (add_a_format, add_a_model, add_a_tool_source, add_a_policy_rule)
 
 
-def test_contributing_has_every_recipe_that_is_carried_out_here():
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+def test_the_page_on_development_has_every_recipe_that_is_carried_out_here():
+    text = (ROOT / "docs/development.md").read_text("utf-8")
     headings = [f"**{recipe.__name__.replace('_', ' ').capitalize()}" for recipe in RECIPES]
     assert [heading for heading in headings if heading not in text] == []
 

@@ -185,11 +185,14 @@ def test_set_up_with_an_old_python_says_so_in_one_sentence(tmp_path: Path) -> No
 def test_system_packages_does_nothing_where_nothing_is_missing(tmp_path: Path) -> None:
     path = programs(
         tmp_path / "bin",
+        bwrap="",
         chromium="",
+        firefox="",
         fish="",
         nginx="",
         node="",
         npm="",
+        pgbouncer="",
         postgres="",
         slowhttptest="",
         zsh="",
@@ -201,7 +204,9 @@ def test_system_packages_does_nothing_where_nothing_is_missing(tmp_path: Path) -
 
 @posix
 def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) -> None:
-    there = dict.fromkeys(("fish", "nginx", "node", "postgres", "slowhttptest", "zsh"), "")
+    there = dict.fromkeys(
+        ("bwrap", "firefox", "fish", "nginx", "node", "pgbouncer", "postgres", "slowhttptest", "zsh"), ""
+    )
     fakes = {**there, "id": "echo 0", "apt_get": 'echo "$DEBIAN_FRONTEND $*"'}
     done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", **fakes))
     first, update, install = done.stdout.splitlines()
@@ -219,7 +224,9 @@ def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) ->
 )
 def test_system_packages_that_cannot_install_says_why(tmp_path: Path, fakes: dict[str, str], sentence: str) -> None:
     done = shell(
-        "system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", postgres="", fish="", nginx="", zsh="", **fakes)
+        "system-packages",
+        cwd=tmp_path,
+        path=programs(tmp_path / "bin", firefox="", postgres="", fish="", nginx="", zsh="", **fakes),
     )
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -289,6 +296,16 @@ def script(name: str) -> ModuleType:
     sys.modules[name] = module  # Dataclasses look up the module that they are in.
     spec.loader.exec_module(module)
     return module
+
+
+def test_files_that_take_long_are_expected_first(tmp_path: Path) -> None:
+    whole_files = script("whole_files")
+    for name, source in {"quick.py": "", "starts.py": "import subprocess"}.items():
+        (tmp_path / name).write_text(source)
+    known = {"measured.py": 2.0}
+    many = {"gone.py": 50, "measured.py": 2, str(tmp_path / "quick.py"): 100, str(tmp_path / "starts.py"): 1}
+    found = {Path(file).name: whole_files.expected_s(file, tests, known) for file, tests in many.items()}
+    assert found == pytest.approx({"gone.py": 1.5, "measured.py": 4.0, "quick.py": 3.0, "starts.py": 3.03})
 
 
 def test_the_time_that_is_left_follows_from_what_files_took_the_last_time() -> None:
@@ -413,11 +430,9 @@ def test_a_mutant_is_the_same_code_but_for_one_place() -> None:
 
 def test_the_tests_of_a_module_are_its_mirror_and_those_of_its_folder() -> None:
     mutants = script("mutants")
-    assert mutants.tests_for(mutants.SOURCE / "permission" / "policy.py") == [
-        "tests/permission/test_policy.py",
-        "tests/permission",
-    ]
-    assert mutants.tests_for(mutants.SOURCE / "strict_json.py") == ["tests/test_strict_json.py", "tests/content"]
+    policy = mutants.SOURCE / "permission" / "policy.py"
+    assert mutants.tests_for(policy) == [["tests/permission/test_policy.py"], ["tests/permission"]]
+    assert mutants.tests_for(mutants.SOURCE / "strict_json.py") == [["tests/test_strict_json.py"], ["tests/content"]]
     for folder, tests in mutants.TESTS.items():
         assert (mutants.SOURCE / folder).exists()
         assert all((ROOT / test).exists() for test in tests)

@@ -37,6 +37,7 @@ from callgate.sessions import (
 )
 from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
+from callgate.timeline import spans_of
 from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
@@ -655,3 +656,23 @@ def test_a_lasting_answer_to_a_nested_call_does_not_outlive_its_exchange() -> No
         return before, len(await gate.session_rules("s"))
 
     assert (asyncio.run(story()), asked) == ((1, 0), ["pay"])
+
+
+def damaged_journal() -> list[Fact]:
+    """A journal in which an answer names another tool than its calls do: what follows fits to neither."""
+    store = MemoryStore()
+    talk(store, "s", call("note", word="a"), text("Noted."), said=["first"])
+    return [
+        dataclasses.replace(fact, content={"role": "model", "parts": [{"functionCall": {"name": "other", "args": {}}}]})
+        if isinstance(fact, facts.ModelAnswered) and fact.calls
+        else fact
+        for fact in facts_in(store)
+    ]
+
+
+def test_a_journal_whose_answer_and_calls_contradict_each_other_is_read_to_its_end() -> None:
+    journal = damaged_journal()
+    assert [exchange.said for exchange in exchanges_of(journal)] == ["first"]
+    assert RunMachine(journal).quarantined
+    assert [span.kind for span in spans_of(journal)][:1] == ["run"]
+    assert [exchange.said for exchange in exchanges_of([*journal, begun("second")])] == ["first", "second"]

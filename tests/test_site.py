@@ -21,7 +21,7 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("script", ["draw_figures.py", "write_reference.py"])
+@pytest.mark.parametrize("script", ["draw_figures.py", "write_reference.py", "write_interfaces.py"])
 def test_what_scripts_write_into_the_docs_is_up_to_date(script: str):
     done = run(f"scripts/{script}", "--check")
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
@@ -84,3 +84,14 @@ def test_a_dead_link_and_a_remote_file_are_found(tmp_path: Path):
         "a.html -> b.html",
         "a.html loads https://example.org/a.js",
     ]
+
+
+def test_every_entry_of_the_reference_says_what_it_is() -> None:
+    generated = [page for page in (ROOT / "docs" / "reference").glob("*.md") if page.stem not in ("command", "http-api")]
+    silent = [
+        f"{page.stem}: {entry.partition(chr(10))[0]}"
+        for page in generated
+        for entry in re.split(r"^##+ ", page.read_text("utf-8"), flags=re.MULTILINE)[1:]
+        if not re.sub(r"```text.*?```", "", entry.partition("\n")[2], flags=re.DOTALL).strip()
+    ]
+    assert silent == []

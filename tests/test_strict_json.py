@@ -158,6 +158,18 @@ def deep(levels: int) -> list[Any]:
     return value
 
 
+@pytest.mark.parametrize("levels", [199, 200, 201, strict_json.WRITTEN_DEPTH_MAX])
+def test_what_is_nested_as_deep_as_can_be_written_is_read(levels: int) -> None:
+    value = deep(levels - 1)
+    assert strict_json.parse(strict_json.dump(value), depth_max=strict_json.WRITTEN_DEPTH_MAX) == value
+
+
+@pytest.mark.parametrize("inner", [b"[", b"1e999", b"NaN", b'"\\ud800"', b"[" * 10_000 + b"]" * 10_000, b"\xff", b"[1]"])
+def test_what_is_nested_deep_and_is_not_json_is_refused(inner: bytes) -> None:
+    with pytest.raises(JsonError):
+        strict_json.parse(b"[" * 254 + inner + b"]" * 254, depth_max=strict_json.WRITTEN_DEPTH_MAX)
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -267,7 +267,7 @@ def test_calls_of_mcp_servers_carry_the_context_of_their_span(
     spans: Callable[[], list[Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "server.py").write_text(ENVELOPE)
-    box = McpServer("box", command=[sys.executable, "-I", str(tmp_path / "server.py")])
+    box = McpServer("box", command=[sys.executable, "-I", str(tmp_path / "server.py")], start_s=120)
     caplog.set_level(logging.DEBUG, "callgate.mcp")
     reply = run(Gate(ScriptedModel([call("meta"), "Done."]), [box], policy=Policy(default="allow")).run("Go."))
     meta = json.loads(str(reply.calls[0].result.value))

@@ -12,7 +12,7 @@ import pytest
 
 from callgate import Executor, FunctionCall, Gate, Limits, ScriptedModel, ToolError, host, threads
 from callgate.testing import call, text
-from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, Threads
+from callgate.threads import NOT_STARTED, NotStartedError, StillRunningError, Threads
 
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -91,7 +91,7 @@ def test_a_call_that_is_cancelled_while_it_waits_never_begins(two: Threads) -> N
         given_up, kept = (started(two, lambda number=number: ran.append(number)) for number in range(2))
         await settle()
         given_up.cancel()
-        with pytest.raises(NotBegunError):
+        with pytest.raises(NotStartedError):
             await given_up
         assert two.abandoned == 0
         for one in held:
@@ -194,7 +194,7 @@ def test_a_call_whose_deadline_passes_while_it_waits_says_that_it_has_not_begun(
         busy = [asyncio.create_task(patient.execute(FunctionCall(name="hold", id=str(n)))) for n in range(2)]
         await asyncio.to_thread(together.wait)
         result = await Executor([quick], limits=Limits(call_timeout_s=0.05)).execute(FunctionCall(name="quick", id="q"))
-        assert (result.status, result.error) == ("timed_out", f"The call did not finish within 0.05 s. {NOT_BEGUN}")
+        assert (result.status, result.error) == ("timed_out", f"The call did not finish within 0.05 s. {NOT_STARTED}")
         held.release.set()
         assert [one.value for one in await asyncio.gather(*busy)] == ["held", "held"]
 

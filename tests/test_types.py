@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callgate.errors import (
     BlockedError,
@@ -23,12 +26,15 @@ from callgate.types import (
     CallState,
     FunctionCall,
     Limits,
+    Media,
     Reply,
     ResultStatus,
     ToolContext,
     ToolDefinition,
     ToolResult,
     Usage,
+    copied_args,
+    copied_json,
 )
 
 
@@ -134,6 +140,13 @@ def test_the_lowest_limits_are_accepted(name: str, value: Any) -> None:
     assert getattr(Limits(**{name: value}), name) == value
 
 
+def test_media_takes_every_kind_of_bytes_and_of_path_and_no_text() -> None:
+    assert [Media(data=kind(b"x")).data for kind in (bytes, bytearray, memoryview)] == [b"x"] * 3
+    assert Media(path=Path("a/b.png")) == Media(path="a/b.png")
+    with pytest.raises(UsageError, match="takes bytes, not 'str': decode base64 first"):
+        Media(data="eA==")  # pyright: ignore
+
+
 def test_a_context_by_itself_does_nothing() -> None:
     context = ToolContext(call_id="c", name="f")
     assert context.progress("half", 0.5) is None
@@ -150,3 +163,29 @@ def test_errors_carry_what_a_caller_needs() -> None:
     assert (malformed.finish_reason, malformed.retryable) == ("X", True)
     assert not issubclass(ToolError, CallgateError)
     assert issubclass(UsageError, ValueError)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def holders_in(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [] if inner is None else [value, *(holder for one in inner for holder in holders_in(one))]
+
+
+@given(value=JSON | st.lists(st.dictionaries(st.text(max_size=3), JSON, max_size=3), max_size=5), is_plain=st.booleans())
+def test_a_copy_of_json_is_equal_and_shares_no_list_and_no_object(value: Any, is_plain: bool) -> None:
+    copy = copied_json(value, is_plain=is_plain)
+    assert copy == value
+    assert {*map(id, holders_in(copy))}.isdisjoint(map(id, holders_in(value)))
+
+
+def test_a_copy_of_arguments_shares_nothing_that_is_no_json_either() -> None:
+    args = {"rows": [{"x": bytearray(b"x")}, {"x": 1}]}
+    copy = copied_args(args)
+    copy["rows"][0]["x"] += b"y"
+    assert args == {"rows": [{"x": bytearray(b"x")}, {"x": 1}]}

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from callgate.config import SETTINGS
+
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "callgate"
 
@@ -36,9 +38,22 @@ _IRREGULAR = frozenset({
     "asked", "done", "given", "held", "kept", "known", "left", "lost", "made", "met", "said", "seen", "shown",
     "sound", "spoken", "taken", "told", "unread", "written",
 })  # fmt: skip
+# Participles that stood as names for a function or a class. A question (`is_held`) may end with one.
+_NO_NAMES = frozenset({
+    "asked", "began", "begun", "given", "gone", "hear", "heard", "held", "kept", "meant", "said", "spoken", "standing",
+    "told", "wanted",
+})  # fmt: skip
+_QUESTION = re.compile(r"_*(?:is|has|had|can|was|never|keeps)_")
+# The names of facts in journals and of events, which other programs read.
+_ON_THE_WIRE = frozenset({"HistoryGiven", "InteractionsKept", "QuestionAsked", "RunBegan", "_history_given"})
 _NOUNS = frozenset({"string", "thing", "feed", "seed", "speed", "need", "thread", "embed", "setting", "landing"})
 
-_OPENING = re.compile(r"(?:What|Whoever|As|Whether)\b")
+# Openings of a docstring that is neither imperative nor a noun phrase: question words, pronouns, verbs in the third person.
+_OPENING = re.compile(
+    r"(?:What|Whoever|As|Whether|How|Who|Whose|Where|When|Why|Which|That|Those|They|It|Not|Neither|So|And|But|Then|If|Since"
+    r"|Because|(?:No|Some|Any|Every)body|Nothing|Everything|All that|Is|Are|Was|Has|Can|May|Does|Goes|Says|Tells|Gives|Takes"
+    r"|Makes|Lets)\b"
+)
 BANNED = ("mend", "mended", "mends", "mending", "heed", "heeded", "heeds", "behind it", "whoever", "in good order")
 
 
@@ -62,12 +77,43 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
                 yield item.lineno, item.value.value.strip()
 
 
+def odd_names(path: str, source: str) -> list[str]:
+    """Functions and classes that are named by a participle alone, or end with one."""
+    return [
+        f"{path}:{node.lineno}: {node.name}; name a function after what it does, and a class after what it is"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and re.split(r"_|(?<=[a-z])(?=[A-Z])", node.name)[-1].lower() in _NO_NAMES
+        and not _QUESTION.match(node.name)
+        and node.name not in _ON_THE_WIRE
+    ]
+
+
 def odd_openings(path: str, source: str) -> list[str]:
-    """Docstrings that open with What, Whoever, As or Whether."""
+    """Docstrings that open with a question word, a pronoun or a verb in the third person."""
     return [
         f"{path}:{line}: {text.splitlines()[0]!r} is neither imperative nor a noun phrase"
         for line, text in docstrings(source)
         if _OPENING.match(text)
+    ]
+
+
+def odd_help(path: str, source: str) -> list[str]:
+    """Help texts of options and descriptions in schemas that open like no docstring may."""
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword) and node.arg in ("help", "short_help", "description"):
+            found.append(node.value)
+        elif isinstance(node, ast.Dict):
+            found += [
+                value
+                for key, value in zip(node.keys, node.values, strict=True)
+                if isinstance(key, ast.Constant) and key.value == "description"
+            ]
+    return [
+        f"{path}:{text.lineno}: {text.value!r} is neither imperative nor a noun phrase"
+        for text in found
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and _OPENING.match(text.value)
     ]
 
 
@@ -91,8 +137,42 @@ def test_no_module_is_named_by_a_participle() -> None:
     assert [name for name in PARTICIPLES if not (SRC / name).exists()] == []
 
 
-def test_no_docstring_opens_with_what_whoever_as_or_whether() -> None:
+def test_every_docstring_opens_with_an_imperative_or_a_noun_phrase() -> None:
     found = [odd_openings(str(path.relative_to(SRC)), path.read_text("utf-8")) for path in clean_files()]
+    assert [sentence for sentences in found for sentence in sentences] == []
+
+
+def test_help_texts_and_descriptions_open_with_an_imperative_or_a_noun_phrase() -> None:
+    files = [path for part in ("cli", "server") for path in sorted((SRC / part).rglob("*.py"))]
+    found = [odd_help(str(path.relative_to(SRC)), path.read_text("utf-8")) for path in files]
+    assert [sentence for sentences in found for sentence in sentences] == []
+    assert [setting.key for setting in SETTINGS.values() if _OPENING.match(setting.doc)] == []
+
+
+def option_names(source: str) -> list[str]:
+    """The names of the options that a module of the command declares."""
+    return re.findall(r"""["']--([a-z][a-z-]*)""", source)
+
+
+def field_names(source: str) -> Iterator[str]:
+    """The names of the properties in the schemas of a module."""
+    for node in ast.walk(ast.parse(source)):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and key.value == "properties" and isinstance(value, ast.Dict):
+                yield from (
+                    name.value for name in value.keys if isinstance(name, ast.Constant) and isinstance(name.value, str)
+                )
+
+
+def test_options_and_fields_count_exchanges_and_no_turns() -> None:
+    options = {name for path in (SRC / "cli").rglob("*.py") for name in option_names(path.read_text("utf-8"))}
+    fields = {name for path in (SRC / "server").glob("*.py") for name in field_names(path.read_text("utf-8"))}
+    assert "exchanges" in options & fields
+    assert {name for name in options | fields if {"turn", "turns"} & set(re.split("[-_]", name))} == set()
+
+
+def test_no_function_or_class_is_named_by_a_participle() -> None:
+    found = [odd_names(str(path.relative_to(SRC)), path.read_text("utf-8")) for path in clean_files()]
     assert [sentence for sentences in found for sentence in sentences] == []
 
 
@@ -104,7 +184,11 @@ def test_no_banned_word_is_in_the_sources_or_the_docs() -> None:
 
 def test_each_check_finds_its_breach() -> None:
     assert len(participles(["a/held.py", "a/asking.py", "a/visited_page.py", "a/mapped.py"], ())) == 3
-    assert len(odd_openings("a.py", '"""What it is."""\nx = 1\n"""Whether it is."""\ndef f():\n    """As f."""\n')) == 3
+    names = "def _said(): ...\nclass Kept: ...\nclass GoneError(Exception): ...\ndef is_held(): ...\ndef keep(): ..."
+    assert [sentence.split()[1] for sentence in odd_names("a.py", names)] == ["_said;", "Kept;"]
+    odd = '"""What it is."""\nx = 1\n"""How long it is."""\ndef f():\n    """Says f."""\ndef g():\n    """Say g."""\n'
+    assert len(odd_openings("a.py", odd)) == 3
+    assert len(odd_help("a.py", "f(help='How long.')\nx = {'description': 'Whose it is.', 'help': 'What'}")) == 2
     assert len(banned_words("a.md", "Mend it.\nIt is fine.\nBehind it, whoever comes.")) == 2
 
 

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from callgate.files import FileTools
     from callgate.history.conversation import Conversation
     from callgate.mcp import McpServer, mcp_servers_from_file
+    from callgate.models.anthropic import AnthropicModel
     from callgate.models.gemini import GeminiModel
     from callgate.models.interactions import InteractionsModel
     from callgate.models.openai import OpenAIModel
+    from callgate.models.openai_responses import OpenAIResponsesModel
     from callgate.permission import Policy
     from callgate.request import ContextCache
     from callgate.run.gate import Gate
@@ -56,9 +58,10 @@ if TYPE_CHECKING:
     )
     from callgate.workers.pool import WorkerPool
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
+    "AnthropicModel",
     "CallRecord",
     "CallgateError",
     "ContextCache",
@@ -77,6 +80,7 @@ __all__ = [
     "ModelError",
     "ModelResponse",
     "OpenAIModel",
+    "OpenAIResponsesModel",
     "OutputError",
     "Policy",
     "Price",
@@ -111,9 +115,11 @@ __getattr__ = lazy_names(__name__, {
     "tools.executor": ("Executor",),
     "files": ("FileTools",),
     "mcp": ("McpServer", "mcp_servers_from_file"),
+    "models.anthropic": ("AnthropicModel",),
     "models.gemini": ("GeminiModel",),
     "models.interactions": ("InteractionsModel",),
     "models.openai": ("OpenAIModel",),
+    "models.openai_responses": ("OpenAIResponsesModel",),
     "permission": ("Policy",),
     "content.response": ("to_function_response",),
     "request": ("ContextCache",),
@@ -136,9 +142,9 @@ LOGGERS = (
 
 
 LOGGED_CHARS_MAX = 20_000
-"""How much of a record is logged: the search for secrets in all of a large answer would take seconds."""
+"""Maximum characters of a record that are logged: the search for secrets in all of a large answer would take seconds."""
 SECRET_CHARS_MAX = 4_000
-"""How far past its end secrets are looked for, so that none is cut in two."""
+"""Characters past its end that are searched for secrets too, so that none is cut in two."""
 
 
 def _cut(text: str, count: int) -> str:

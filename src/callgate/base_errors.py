@@ -20,7 +20,7 @@ class CallgateError(Exception):
     __module__ = "callgate.errors"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it is copied, and how it comes out of another process: with its fields, and without its constructor."""
+        """Pickle and copy the error with its fields, without calling its constructor."""
         return _made_again, (type(self), self.args), self.__dict__
 
 

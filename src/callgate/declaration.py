@@ -14,7 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
@@ -25,7 +25,7 @@ from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [
     "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_functions", "declared_names", "digest",
-    "in_schema_field", "remote_servers", "split_built_in", "tool_config", "without_functions",
+    "in_schema_field", "remote_servers", "split_built_in", "tool_config", "without_built_in", "without_functions",
 ]  # fmt: skip
 
 NAME_CHARS_MAX = 64
@@ -196,6 +196,13 @@ def without_functions(declaration: Declaration) -> Declaration:
     """Return the declared tools besides functions: those that run at Google."""
     tools = [{key: value for key, value in tool.items() if key != "functionDeclarations"} for tool in declaration.tools]
     return Declaration(tools=[tool for tool in tools if tool], tool_config=None, names={})
+
+
+def without_built_in(declaration: Declaration) -> tuple[Declaration, list[str]]:
+    """Return the declared functions alone, and the names of the other tools."""
+    names = [key for tool in declaration.tools for key in tool if key != "functionDeclarations"]
+    tools = [{key: value for key, value in tool.items() if key not in names} for tool in declaration.tools]
+    return (replace(declaration, tools=[tool for tool in tools if tool]) if names else declaration), names
 
 
 def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | None:

@@ -46,7 +46,7 @@ __all__ = [
     "AuditError", "AuthError", "BlockedError", "CallgateError", "ConnectionLostError", "ConversationInvalidError",
     "EmptyAnswerError",
     "InvalidRequestError", "JsonError", "LimitExceededError", "MalformedAnswerError", "ModelError",
-    "NewerSessionError", "OutputError",
+    "NewerSessionError", "NotConfirmedError", "OutputError",
     "ProtocolError",
     "RateLimitedError", "RequestTimeoutError", "ScriptExhaustedError", "ServerUnavailableError", "SessionBusyError",
     "SessionChangedError", "SessionLostError", "StoreError",
@@ -64,6 +64,10 @@ class AuditError(CallgateError):
 
 class ToolNotDeclarableError(UsageError):
     """A tool cannot be declared to a model, or its name is taken."""
+
+
+class NotConfirmedError(UsageError):
+    """A call that a rule wants confirmed was approved without the text: answer again, with `Answered(confirm=...)`."""
 
 
 class ConversationInvalidError(CallgateError, ValueError):
@@ -95,7 +99,7 @@ class NewerSessionError(StoreError):
 
 
 class JsonError(CallgateError, ValueError):
-    """Not JSON, or JSON that must not be passed on (NaN, Infinity, too deep, too large)."""
+    """Text that is not JSON, or JSON that must not be passed on (NaN, Infinity, too deep, too large)."""
 
 
 class ModelError(CallgateError):

@@ -35,8 +35,9 @@ class TextDelta:
 class OutputDelta(Generic[OutputT]):
     """The typed output so far, while the answer of a run with `output=` still arrives.
 
-    Every value that is there has been validated; the last text and the last item of a list may still grow, and a number is
-    there when it is complete. The final, complete value is `reply.output`.
+    Every value that is there has been validated; the last text and the last item of a list may still grow. A number is
+    there when it is complete, and so is a string that stands for something else, such as a date.
+    The final, complete value is `reply.output`.
     """
 
     partial: Any
@@ -103,6 +104,8 @@ class CallStarted:
     """The call is running, with the arguments shown here."""
 
     call: FunctionCall
+    preview: str | None = None
+    """The change it is about to make, such as a diff, if a person approved the call and its tool has a preview."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ EVENTS: tuple[type[Event], ...] = (
     TextDelta, OutputDelta, ThoughtDelta, MediaReceived, ServerStepReported, CallProposed, CallArgsDelta, ApprovalNeeded,
     CallStarted, CallProgress, CallFinished, UsageReported, MetadataReported, Notice, TurnEnded, RunEnded,
 )  # fmt: skip
+"""The classes of all events."""
 
 
 def to_json(event: Event) -> JsonObject:

@@ -68,10 +68,10 @@ def enter(context: ToolContext | Ask) -> None:
     loop = asyncio.get_running_loop()
 
     def ask(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
-        async def asked() -> ToolResult:
+        async def call() -> ToolResult:
             return await context.call_tool(name, args)
 
-        work = asked()
+        work = call()
         try:
             return asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:  # The event loop is closed.

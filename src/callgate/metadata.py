@@ -91,7 +91,7 @@ class ServerStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerMetadata:
-    """Everything that a provider reports about one answer beside its content."""
+    """The metadata that a provider reports about one answer."""
 
     sources: tuple[Source, ...] = ()
     citations: tuple[Citation, ...] = ()

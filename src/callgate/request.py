@@ -19,14 +19,14 @@ from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = [
-    "Accepted", "ContextCache", "Embeddings", "ModelRequest", "PartialCall", "extra_body", "is_of_interactions", "merged",
-    "unknown_setting", "with_output_told",
+    "Accepted", "ContextCache", "Embeddings", "ModelRequest", "PartialCall", "extra_body", "is_of_interactions",
+    "merged", "unknown_setting", "with_output_prompt",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextCache:
-    """When the beginning of requests is kept in a cache of the provider: `Gate(..., cache=ContextCache())`.
+    """Policy for caching the beginning of requests at the provider: `Gate(..., cache=ContextCache())`.
 
     Cached are the system text, the tools, and the exchanges of a history that are over. A cache costs storage, so it is
     made only for a long beginning that is sent again. What Google caches by itself needs no setting.
@@ -37,7 +37,7 @@ class ContextCache:
     uses: int = 2
     """The request with the same beginning that makes the cache: 1 makes it at once."""
     ttl_s: float = 3600.0
-    """How long a cache is kept after its last use; it is renewed while it is used."""
+    """Seconds that a cache is kept after its last use; it is renewed while it is used."""
     history: bool = True
     """True to cache exchanges of the history too; False for system text and tools alone."""
 
@@ -51,13 +51,13 @@ class ContextCache:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Says that the server works on a request by itself, under this id: the answer can be asked for later, by anybody."""
+    """The id of a request that the server has accepted, by which any process can request its answer later."""
 
     id: str
     origin: str
     """The API and the model that accepted it."""
     cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
-    """Stops it at the server."""
+    """Stops it at the server; None for a request that the server works on only while it is connected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class ModelRequest:
     """The JSON Schema of the answer, if it must fit one. The same object from request to request."""
 
     cache: ContextCache | None = None
-    """When the beginning of the request is cached by the provider; None: never explicitly."""
+    """Policy for caching the beginning of the request at the provider; None: never explicitly."""
 
     stream: bool = True
     """True if the answer is observed while it arrives. Otherwise it may be requested whole, and retried if it breaks."""
 
     accepted: Accepted | None = None
-    """The server's word that it works on this request already."""
+    """The server's word that it has taken this request already."""
 
     @property
     def contents(self) -> list[Content]:
@@ -124,7 +124,7 @@ _INSTRUCTION = (
 )
 
 
-def with_output_told(request: ModelRequest) -> ModelRequest:
+def with_output_prompt(request: ModelRequest) -> ModelRequest:
     """Replace the schema by text, for a model without structured output, or not in combination with tools."""
     if request.output is None:
         return request

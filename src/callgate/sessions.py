@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.config.known_secrets import redact_known, redact_known_in
-from callgate.content.read import text_of
+from callgate.content.metadata import metadata_of
+from callgate.content.read import role_of, text_of
 from callgate.errors import CallgateError, JsonError, SessionChangedError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.history.shorten import Shortening
@@ -23,6 +24,7 @@ from callgate.machine import codec
 from callgate.machine import facts as words
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
+from callgate.metadata import AnswerMetadata
 from callgate.store import Lease, SessionInfo, Store
 from callgate.store.owner import new_owner
 from callgate.types import FINAL_STATES, CallRecord, Content, JsonObject, Reply, Usage
@@ -44,13 +46,16 @@ __all__ = [
     "import_session",
     "leased",
     "load",
+    "metadata_by_content",
     "rewind",
     "state_from_facts",
     "state_of",
 ]  # fmt: skip
 
 DOCUMENT_VERSION = codec.SCHEMA_VERSION
+"""The version of the documents that `document` makes, and the newest that `facts_of` reads."""
 LATEST = "latest"
+"""The name that stands for the session that was used last."""
 _UNREADABLE = "unreadable"
 """The kind of a damaged line in a document; in a journal it has none."""
 
@@ -102,8 +107,10 @@ class Exchange:
     """True if the history was shortened since."""
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
+    proposed: list[str] = field(default_factory=list[str])
+    """Ids of the calls that the model made, in the order in which its contents have them."""
     finish_reason: str | None = None
-    """How its run ended; None if it has not."""
+    """Reason of its run's end; None if it has not ended."""
     failure: Failure | None = None
     """The error that its run ended with."""
     runs: list[str] = field(default_factory=list[str])
@@ -179,6 +186,20 @@ def state_from_facts(session: str, facts: Iterable[Fact]) -> SessionState:
     return SessionState(state=state_of(replay.machine), reply=reply, exchanges=len(replay.exchanges))
 
 
+def metadata_by_content(facts: Iterable[Fact], contents: Sequence[Content]) -> dict[int, AnswerMetadata]:
+    """Return the metadata of the answers in a history, by the index of their content."""
+    known = [fact for fact in facts if isinstance(fact, words.ModelAnswered) and fact.metadata]
+    found: dict[int, AnswerMetadata] = {}
+    for index, content in enumerate(contents if known else []):
+        if role_of(content) != "model":
+            continue
+        fact = next((fact for fact in known if text_of(fact.content) == text_of(content)), None)
+        if fact is not None and (metadata := metadata_of(fact.metadata or (), content)) is not None:
+            known.remove(fact)
+            found[index] = metadata
+    return found
+
+
 def state_of(loop: RunMachine) -> State:
     """Return the state of a session from its machine."""
     if loop.phase in ("idle", "done"):
@@ -199,60 +220,57 @@ class Replay:
     machine: RunMachine
     """The state in which the facts leave a session."""
     exchanges: list[Exchange]
-    """Those that were not taken back, oldest first."""
+    """Exchanges that were not undone, oldest first."""
     settled: list[CallRecord]
     """Every call that was settled, in that order, also those that were taken back."""
 
 
 def replayed(facts: Sequence[Fact]) -> Replay:
     """Read the facts of a session; one that cannot be applied is left out."""
-    journal, is_sound = list(facts), True
-    while True:
-        reader = _ExchangeReader(journal)
-        try:
-            exchanges = reader.read()
-            return Replay(reader.machine if is_sound else RunMachine(facts), exchanges, reader.settled)
-        except Exception as error:  # A fact of a damaged journal: it is left out, as the machine does.
-            journal[reader.position] = words.Unreadable(problem=str(error), body=b"")
-            is_sound = False
+    reader = _ExchangeReader(facts)
+
+    def begin() -> Callable[[Fact], None]:
+        nonlocal reader
+        reader = _ExchangeReader(facts)
+        return reader.take
+
+    is_sound = words.replay(facts, begin)
+    return Replay(reader.machine if is_sound else RunMachine(facts), reader.exchanges, reader.settled)
 
 
 class _ExchangeReader:
     """Follows a journal, and knows the exchanges at every point of it."""
 
     def __init__(self, journal: Sequence[Fact]) -> None:
-        self._journal = journal
         self.machine = RunMachine()
         """The state at the fact that is being read."""
         self.settled: list[CallRecord] = []
         """The calls that were settled, also those that were taken back."""
-        self._exchanges: list[Exchange] = []
+        self.exchanges: list[Exchange] = []
+        """Exchanges that were not undone, oldest first."""
         self._runs = 0
         self._spent = (Usage(), None)
         """Tokens and cost of the last exchange before its current run."""
-        self.position = 0
+        self.position = -1
         """The fact that is being read."""
+        self._returns = {fact.position for fact in journal if isinstance(fact, words.Rewound)}
+        self._known_at: dict[int, list[Exchange]] = {}
 
-    def read(self) -> list[Exchange]:
-        """Read the journal to its end."""
-        loop = self.machine
-        returns = {fact.position for fact in self._journal if isinstance(fact, words.Rewound)}
-        known_at: dict[int, list[Exchange]] = {}
-        for position, fact in enumerate(self._journal):
-            self.position = position
-            before = len(loop.conversation)
-            self.settled += loop.apply(fact)
-            if isinstance(fact, words.Rewound):
-                known = _copied(known_at[fact.position]) if fact.position in known_at else self._exchanges
-                self._exchanges = _up_to(known, fact.exchange, len(loop.conversation))
-            else:
-                self._follow(fact, before)
-            if position in returns:
-                known_at[position] = _copied(self._exchanges)
-        return self._exchanges
+    def take(self, fact: Fact) -> None:
+        """Read the next fact."""
+        self.position += 1
+        before = len(self.machine.conversation)
+        self.settled += self.machine.apply(fact)
+        if isinstance(fact, words.Rewound):
+            known = _copied(self._known_at[fact.position]) if fact.position in self._known_at else self.exchanges
+            self.exchanges = _up_to(known, fact.exchange, len(self.machine.conversation))
+        else:
+            self._follow(fact, before)
+        if self.position in self._returns:
+            self._known_at[self.position] = _copied(self.exchanges)
 
     def _follow(self, fact: Fact, before: int) -> None:
-        loop, exchanges = self.machine, self._exchanges
+        loop, exchanges = self.machine, self.exchanges
         if isinstance(fact, words.RunStarted):
             self._runs += 1
         match fact:
@@ -262,7 +280,7 @@ class _ExchangeReader:
                 exchanges.append(_exchange(f"x{self.position}", content, self.position, loop.run.start))
             case words.HistoryGiven():
                 given = enumerate(loop.conversation.contents)
-                self._exchanges[:] = [
+                self.exchanges[:] = [
                     _exchange(f"x{self.position}.{index}", said, self.position, index)
                     for index, said in given
                     if starts_exchange(said)
@@ -272,6 +290,8 @@ class _ExchangeReader:
                     exchange.shorten(plan, has_summary=len(loop.conversation) > before - plan.dropped - plan.pairs)
             case words.CallStarted(id=call_id) if exchanges and call_id not in exchanges[-1].calls:
                 exchanges[-1].calls.append(call_id)
+            case words.ModelAnswered() if exchanges and len(loop.conversation) > before:
+                exchanges[-1].proposed += [call.id for call in fact.calls or fact.salvaged]
             case _:
                 pass
         if exchanges and not isinstance(fact, words.HistoryGiven):
@@ -317,7 +337,10 @@ def _up_to(exchanges: Sequence[Exchange], first: str | None, contents: int) -> l
 
 
 def _copied(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    return [replace(exchange, calls=[*exchange.calls], runs=[*exchange.runs]) for exchange in exchanges]
+    return [
+        replace(exchange, calls=[*exchange.calls], proposed=[*exchange.proposed], runs=[*exchange.runs])
+        for exchange in exchanges
+    ]
 
 
 def _exchange(id: str, content: Content, position: int, kept: int) -> Exchange:
@@ -405,7 +428,7 @@ async def fork(store: Store, session: str, target: str, *, exchange: int | str |
         raise UsageError(f"session {session!r} has {len(known)} exchanges, and no exchange {exchange}")
     cut = [_cut_before(known[exchange], facts)] if exchange is not None and exchange < len(known) else []
     # In one commit: the copy must not have the permissions of its original at any moment.
-    await import_session(store, target, [*facts, *cut])
+    await _add_session(store, target, [*facts, *cut], words.Adopted(fork_of=session))
 
 
 async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> None:
@@ -415,9 +438,20 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
         UsageError: the session exists, or the facts are not a conversation.
         StoreError: the store cannot be used.
     """
-    facts = [*facts, words.Adopted()]
+    await _add_session(store, session, facts, words.Adopted())
+
+
+async def _add_session(store: Store, session: str, facts: Sequence[Fact], adopted: words.Adopted) -> None:
+    """Make a new session of facts of another one."""
+    facts = [*facts, adopted]
+
+    def read() -> None:
+        reader = _ExchangeReader(facts)
+        for fact in facts:
+            reader.take(fact)
+
     try:
-        await asyncio.to_thread(_ExchangeReader(facts).read)
+        await asyncio.to_thread(read)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
         raise UsageError(f"these facts make no conversation: {why}") from error
@@ -463,7 +497,7 @@ def _json_of(fact: Fact) -> Any:
     if isinstance(fact, words.Unreadable):
         body = base64.b64encode(redact_known(fact.body.decode("latin-1")).encode("latin-1")).decode("ascii")
         return {"v": DOCUMENT_VERSION, "kind": _UNREADABLE, "problem": fact.problem, "body": body}
-    return strict_json.parse(codec.encode(fact), depth_max=2 * strict_json.DEPTH_MAX)
+    return strict_json.parse(codec.encode(fact), depth_max=strict_json.WRITTEN_DEPTH_MAX)
 
 
 def _fact_of(value: Any) -> Fact:

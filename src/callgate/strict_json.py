@@ -25,9 +25,11 @@ from callgate.errors import JsonError
 __all__ = [
     "DEPTH_MAX",
     "INT_BITS_MAX",
+    "WRITTEN_DEPTH_MAX",
     "AnnotatedObject",
     "Bad",
     "Replaced",
+    "SoundObject",
     "depth_exceeds",
     "dump",
     "dump_pieces",
@@ -50,6 +52,10 @@ __all__ = [
 ]  # fmt: skip
 
 DEPTH_MAX = 100
+WRITTEN_DEPTH_MAX = 254
+"""The deepest nesting that `dump` writes."""
+_PARSER_DEPTH_MAX = 200
+"""The deepest nesting that the fast parser reads."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW_BYTE = re.compile("[\udc80-\udcff]")
@@ -88,14 +94,25 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     """
     try:
         text = text if isinstance(text, bytes) else text.encode("utf-8")
-        value = _core().from_json(text, allow_inf_nan=False)
+        value = _core().from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
+        if depth_max > _PARSER_DEPTH_MAX and (found := _parse_deep(text, depth_max)) is not None:
+            return found
         raise JsonError(f"not valid JSON: {error}") from None
     # So few brackets cannot be nested too deeply, and most texts have few.
     is_flat = not has_more_of(text, (b"{", b"["), depth_max)
     if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+def _parse_deep(text: bytes | str, depth_max: int) -> Any:
+    """The value of a text that is nested deeper than the fast parser reads; None if it is not JSON as `parse` takes it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if is_sound(value, depth_max=depth_max) else None
 
 
 def has_more_of(text: bytes, wanted: Iterable[bytes], count_max: int) -> bool:
@@ -181,6 +198,12 @@ class AnnotatedObject(dict[str, Any]):
         self.notes = tuple(notes)
 
 
+class SoundObject(dict[str, Any]):
+    """A parsed object that is known to be plain JSON within the limits of a call's arguments, unless it is changed."""
+
+    __slots__ = ()
+
+
 class Replaced(str):
     """A text in which invalid Unicode was replaced, so that the replacement can be reported."""
 
@@ -194,16 +217,19 @@ def was_replaced(value: Any) -> bool:
     return type(value) is Replaced
 
 
-def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
+def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX, is_refused: bool = False) -> Any:
     """Like `parse`, but one bad place does not affect the rest: it becomes a `Bad`. Lone surrogates become U+FFFD.
+
+    `is_refused` says that `parse` has refused the text.
 
     Raises:
         JsonError: the text is not JSON at all.
     """
-    try:
-        return parse(text, depth_max=depth_max)
-    except JsonError:
-        pass
+    if not is_refused:
+        try:
+            return parse(text, depth_max=depth_max)
+        except JsonError:
+            pass
     # Raw bytes that are not UTF-8 invalidate a string, lone surrogates are only replaced. In a text with both, an escaped
     # surrogate may be taken for a raw byte.
     decoded = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
@@ -315,8 +341,9 @@ def dump(value: Any, *, is_finite: bool = False) -> bytes:
         data: bytes = core.to_json(value, inf_nan_mode="strings") if is_finite else core.to_json(value)
     except (core.PydanticSerializationError, ValueError) as error:
         raise JsonError(f"cannot be written as JSON: {error}") from None
-    # pydantic_core writes NaN and Infinity bare; the words may also be in a string, so a hit only triggers a check.
-    if not is_finite and (b"NaN" in data or b"Infinity" in data):
+    # pydantic_core writes NaN and Infinity bare; the words may also be in a string, so a hit only triggers a check. One
+    # letter is found in a fifth of the time of a word, and most texts have neither.
+    if not is_finite and ((b"N" in data and b"NaN" in data) or (b"I" in data and b"Infinity" in data)):
         try:
             core.from_json(data, allow_inf_nan=False)
         except ValueError:
@@ -327,7 +354,7 @@ def dump(value: Any, *, is_finite: bool = False) -> bytes:
 PIECE_ITEMS = 2_000
 """Items that `dump_pieces` encodes in one go, during which no other thread runs."""
 _PIECE_LEVELS = 5
-"""How deep it looks for long lists and objects."""
+"""Depth to which it looks for long lists and objects."""
 
 
 def dump_pieces(value: Any, levels: int = _PIECE_LEVELS, *, is_finite: bool = False) -> bytes:
@@ -392,25 +419,40 @@ def _beyond_range(value: Any) -> str | None:
 
 
 def _unsound(value: Any, depth_max: int) -> str | None:
-    """Return why a freshly parsed value is invalid. One walk for both reasons: this is a hot path."""
-    level: list[Any] = [value]
-    if type(value) is float and value - value != 0:
-        return f"the number {value} is beyond the range of a double"
-    for _ in range(depth_max):
-        deeper: list[Any] = []
-        for item in level:
+    """Return why a freshly parsed value is invalid. One walk for both reasons, level by level: this is a hot path."""
+    level: list[Any] = [[value]]
+    for _ in range(depth_max + 1):
+        try:
+            # A set takes no lists and objects, so this is the last level if it has an answer.
+            if _INFINITE.isdisjoint(_items_of(level)):
+                return None
+        except TypeError:
+            pass
+        items = [*_items_of(level)]
+        if {*map(_kind, items)} <= _NESTED:
+            level = items
+            continue
+        level = []
+        for item in items:
             kind = _kind(item)
-            children: Iterable[Any] = item.values() if kind is dict else item if kind is list else ()
-            for child in children:
-                kind = _kind(child)
-                if kind is dict or kind is list:
-                    deeper.append(child)
-                elif kind is float and child - child != 0:  # The fastest test for infinity.
-                    return f"the number {child} is beyond the range of a double"
-        if not deeper:
-            return None
-        level = deeper
+            if kind is dict or kind is list:
+                level.append(item)
+            elif kind is float and item - item != 0:  # The fastest test for infinity.
+                return f"the number {item} is beyond the range of a double"
     return f"JSON nested deeper than {depth_max} levels"
+
+
+_NESTED = frozenset({dict, list})
+_INFINITE = frozenset({math.inf, -math.inf})
+_VALUES = dict[Any, Any].values
+
+
+def _items_of(holders: list[Any]) -> Iterable[Any]:
+    """The values in lists and objects, by no loop of ours if these are all of a kind."""
+    kinds: set[Any] = {*map(_kind, holders)}
+    if len(kinds) > 1:
+        return chain.from_iterable(holder.values() if _kind(holder) is dict else holder for holder in holders)
+    return chain.from_iterable(map(_VALUES, holders) if dict in kinds else holders)
 
 
 _HARMLESS = frozenset({str, int, bool, type(None)})

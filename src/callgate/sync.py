@@ -29,7 +29,7 @@ T = TypeVar("T")
 logger = logging.getLogger("callgate.sync")
 
 WIND_DOWN_S = 5.0
-"""How long an interrupted or closed portal waits for its tasks to clean up."""
+"""Seconds that an interrupted or closed portal waits for its tasks to clean up."""
 OWN_LOOP = (
     "run_sync() was called on its own event loop and would wait for itself: in async code use `await gate.run(...)`, "
     "and let a sync tool that calls it run in a thread"

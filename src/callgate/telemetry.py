@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from callgate import user_code
 from callgate.config.known_secrets import redact_known, redact_known_in
 from callgate.content.collect import ModelResponse
-from callgate.content.metadata import server_steps_of
+from callgate.content.metadata import server_steps_of, step_name
 from callgate.content.read import call_of, interaction_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.metadata import ServerStep
 from callgate.request import ModelRequest
@@ -132,14 +132,14 @@ class ChatSpan:
         if _has_content():
             said = {**_message(answer.content), "finish_reason": answer.finish_reason}
             attributes["gen_ai.output.messages"] = _json([said])
-        _told(lambda: self._span.set_attributes(attributes))
+        _report_safely(lambda: self._span.set_attributes(attributes))
         for step in server_steps_of(answer.content):
             self._add_step(step)
 
     def _add_step(self, step: ServerStep) -> None:
         """Record a step that ran at the provider."""
         attributes: JsonObject = {
-            "gen_ai.tool.name": step.tool,
+            "gen_ai.tool.name": step_name(step),
             "gen_ai.tool.type": "extension",
             "callgate.server_step.kind": step.kind,
         }
@@ -149,7 +149,7 @@ class ChatSpan:
             attributes["error.type"] = "error"
         if _has_content():
             attributes["callgate.server_step.value"] = _json(step.value)
-        _told(lambda: self._span.add_event("callgate.server_step", attributes))
+        _report_safely(lambda: self._span.add_event("callgate.server_step", attributes))
 
 
 class RunSpans:
@@ -185,7 +185,7 @@ class RunSpans:
             "gen_ai.usage.input_tokens": reply.usage.input_tokens,
             "gen_ai.usage.output_tokens": reply.usage.output_tokens + reply.usage.thought_tokens,
         }
-        _told(lambda: self._run.set_attributes(attributes))
+        _report_safely(lambda: self._run.set_attributes(attributes))
 
     @contextlib.contextmanager
     def chat(self, request: ModelRequest) -> Generator[ChatSpan]:
@@ -238,7 +238,7 @@ class RunSpans:
         """End the span of a call."""
         span = self._open.pop(call.id, None)
         if span is not None:
-            _told(lambda: self._finish(span, result))
+            _report_safely(lambda: self._finish(span, result))
 
     def _finish(self, span: Any, result: ToolResult) -> None:
         if result.is_error:
@@ -250,7 +250,7 @@ class RunSpans:
     def close(self) -> None:
         """End all open spans of the run."""
         for span in self._open.values():
-            _told(span.end)
+            _report_safely(span.end)
         self._open.clear()
 
     @contextlib.contextmanager
@@ -262,7 +262,7 @@ class RunSpans:
             except BaseException as error:
                 kind = type(error).__qualname__
                 words = user_code.text_of(error) if _has_content() else kind
-                _told(lambda: _fail(self._tools[0], span, kind, words))
+                _report_safely(lambda: _fail(self._tools[0], span, kind, words))
                 raise
 
 
@@ -318,7 +318,7 @@ NO_SPANS = _NoSpans()
 _OURS = {"record_exception": False, "set_status_on_exception": False}
 
 
-def _told(report: Callable[[], object]) -> None:
+def _report_safely(report: Callable[[], object]) -> None:
     """Call an exporter. Its exceptions are logged, and the run continues."""
     outcome = user_code.call(report)
     if outcome.error is not None:
@@ -336,13 +336,13 @@ def _contained(make: Callable[[], Any]) -> Generator[Any]:
         manager = make()
         span = manager.__enter__()
 
-    _told(enter)
+    _report_safely(enter)
     try:
         yield span
     finally:
         if manager is not None:
             error = sys.exc_info()
-            _told(lambda: manager.__exit__(*error))
+            _report_safely(lambda: manager.__exit__(*error))
 
 
 def spans_of(session: str, *, provider: str, model: str) -> Spans:
@@ -372,10 +372,10 @@ def _request_settings(settings: Mapping[str, Any]) -> JsonObject:
 
 def _message(content: Content) -> JsonObject:
     role = "assistant" if role_of(content) == "model" else "user"
-    return {"role": role, "parts": list(_said(parts_of(content)))}
+    return {"role": role, "parts": list(_message_parts(parts_of(content)))}
 
 
-def _said(items: Sequence[JsonObject]) -> Iterable[JsonObject]:
+def _message_parts(items: Sequence[JsonObject]) -> Iterable[JsonObject]:
     for part in items:
         if is_call(part):
             call = call_of(part)

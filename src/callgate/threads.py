@@ -26,9 +26,9 @@ from callgate.errors import ToolError
 
 __all__ = [
     "ITEMS_MAX",
-    "NOT_BEGUN",
+    "NOT_STARTED",
     "THREADS",
-    "NotBegunError",
+    "NotStartedError",
     "StillRunningError",
     "Threads",
     "error_sentence",
@@ -48,11 +48,11 @@ class StillRunningError(Exception):
     """The thread of a call that was given up has not returned."""
 
 
-class NotBegunError(Exception):
+class NotStartedError(Exception):
     """A call that was given up had not begun anywhere."""
 
 
-NOT_BEGUN = "It had not begun, so it had no effect."
+NOT_STARTED = "It had not begun, so it had no effect."
 """The error of such a call."""
 
 # An absolute path at the beginning of a word. A URL is matched first, so that nothing in it is taken for a path.
@@ -162,7 +162,7 @@ class Threads:
 
         Raises:
             ToolError: too many threads are abandoned already, or none can be started.
-            NotBegunError: the caller was cancelled before there was a thread for the function.
+            NotStartedError: the caller was cancelled before there was a thread for the function.
             StillRunningError: the caller was cancelled, and the thread continues. A function that is not counted is
             abandoned.
         """
@@ -181,7 +181,7 @@ class Threads:
                 if job.state == "waiting":
                     self._waiting.pop(job, None)
                     job.state = "over"
-                    raise (NotBegunError if job.is_counted else asyncio.CancelledError) from None
+                    raise (NotStartedError if job.is_counted else asyncio.CancelledError) from None
                 if not job.is_counted:
                     raise
                 job.is_abandoned = True

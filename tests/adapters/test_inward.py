@@ -562,3 +562,97 @@ def test_parts_of_google_genai_are_shown_as_what_they_hold() -> None:
     assert (drawn.value, blobbed.value) == (["A dot.", {"$ref": "media_1.png"}], {"$ref": "dot.png"})
     assert placed.value == {"file_data": {"file_uri": "gs://a/b.png", "mime_type": "image/png"}}
     assert [len(result.media) for result in (drawn, blobbed, placed)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"},
+        {"type": "image", "source_type": "base64", "data": "AAAA", "mime_type": "image/png", "metadata": {"a": 1}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}, "title": "t"},
+    ],
+)
+def test_media_of_langchain_in_any_of_its_spellings_are_media(block: dict[str, Any]) -> None:
+    @langchain_tool
+    def draw() -> list[Any]:
+        """Draws."""
+        return [{"type": "text", "text": "see"}, block]
+
+    with Gate(ScriptedModel([call("draw"), text("Done.")]), tools=[draw]) as gate:
+        (record,) = gate.run_sync("Go.").calls
+    assert record.result is not None
+    assert len(record.result.media) == 1
+    assert "AAAA" not in str(record.result.value)
+
+
+@pytest.mark.parametrize("declared", [["city", "more"], ["city"], ["town"]])
+def test_a_declaration_and_its_function_have_the_same_arguments(declared: list[str]) -> None:
+    def look(city: str, when: str, days: int = 1) -> str:
+        """Looks."""
+        return city
+
+    properties = {name: types.Schema(type=types.Type.STRING) for name in declared}
+    schema = types.Schema(type=types.Type.OBJECT, properties=properties)
+    given = types.Tool(
+        function_declarations=[types.FunctionDeclaration(name="look", description="Looks.", parameters=schema)]
+    )
+    with pytest.raises(ToolNotDeclarableError, match=r"'more', which its function|needs 'when'|'town', which its function"):
+        from_google_genai(given, functions=[look])
+
+
+PICTURE_URL = "data:image/png;base64,iVBORw=="
+
+
+def media_of_call(tool_of_others: Any) -> tuple[int, str]:
+    """How many media items the tool's result has, and its value."""
+    with Gate(ScriptedModel([call("draw"), text("Done.")]), tools=[tool_of_others]) as gate:
+        (record,) = gate.run_sync("Go.").calls
+    assert record.result is not None
+    return len(record.result.media), str(record.result.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "image", "image_url": PICTURE_URL, "detail": "low"},
+        {"type": "file", "file_data": PICTURE_URL, "filename": "a.png"},
+        (ToolOutputText(text="see"), ToolOutputImage(image_url=PICTURE_URL)),
+        [{"type": "text", "text": "see"}, {"type": "image", "image_url": PICTURE_URL}],
+    ],
+)
+def test_what_the_agents_sdk_takes_for_media_is_media(given: Any) -> None:
+    @function_tool
+    def draw() -> Any:
+        """Draws."""
+        return given
+
+    count, value = media_of_call(draw)
+    assert (count, "iVBORw" in value) == (1, False)
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict", "list"])
+def test_a_picture_of_pydantic_ai_inside_of_a_value_is_media(form: str) -> None:
+    picture = BinaryContent(data=b"\x89PNG", media_type="image/png")
+
+    def draw() -> Any:
+        """Draws."""
+        return {"tuple": ("see", picture), "dict": {"picture": picture}, "list": ["see", picture]}[form]
+
+    count, value = media_of_call(Tool(draw))
+    assert (count, "base64" in value) == (1, False)
+
+
+def test_a_validator_of_pydantic_ai_that_returns_an_awaitable_is_awaited() -> None:
+    def refuse(context: Any) -> Any:
+        refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refusal.set_exception(ModelRetry("Not now."))
+        return refusal
+
+    def draw() -> str:
+        """Draws."""
+        return "drawn"
+
+    with Gate(ScriptedModel([call("draw"), text("Done.")]), tools=[Tool(draw, args_validator=refuse)]) as gate:
+        (record,) = gate.run_sync("Go.").calls
+    assert (record.state, record.result and record.result.error) == ("failed", "Not now.")

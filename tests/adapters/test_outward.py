@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import enum
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,10 +22,12 @@ from google import genai
 from google.genai import types
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage
 
 from callgate import (
     FileTools,
@@ -70,6 +73,7 @@ async def approve(call: FunctionCall, definition: Any, reason: str) -> Any:
     return {"old": "yes", "new": "no", "late": "later"}[call.args["name"]]
 
 
+PYDANTIC_CONTEXT = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), tool_call_id="c")
 OPTIONS: dict[str, Any] = {"policy": Policy(rules=["ask delete"]), "approve": approve}
 
 
@@ -538,3 +542,47 @@ def test_the_call_id_of_langchain_is_that_of_the_audit_log(tmp_path: Path, is_as
     ids = [record["call"] for record in records_of(tmp_path / "audit.jsonl") if record["kind"] == "start"]
     assert (message.status, message.tool_call_id, "Rome" in plain) == ("success", "call-7", True)
     assert (ids[0], ids[1].startswith("call-"), len(ids[1])) == ("call-7", True, 37)
+
+
+@pytest.mark.parametrize("export", [to_langchain, to_openai_agents, to_pydantic_ai])
+def test_a_tool_has_a_name_that_providers_accept_and_is_called_by_its_own(export: Any):
+    names = ["fs.read file/é", "fs.read_file/é", "plain-name", "x" * 100]
+
+    def tool_named(name: str) -> Any:
+        class Odd:
+            definition = ToolDefinition(name=name, description="Reads.", input_schema={"type": "object"})
+
+            def problems(self, args: Any) -> tuple[str, ...]:
+                return ()
+
+            async def run(self, args: Any, context: Any) -> object:
+                return name
+
+        return Odd()
+
+    async def story() -> dict[str, Any]:
+        async with GatedTools(map(tool_named, names), policy=Policy(default="allow")) as gated:
+            exported = export(gated)
+            if export is to_langchain:
+                return {one.name: await one.ainvoke({}) for one in exported}
+            if export is to_openai_agents:
+                context = AgentsContext(context=None, tool_name="", tool_call_id="c", tool_arguments="{}")
+                return {one.name: await one.on_invoke_tool(context, "{}") for one in exported}
+            return {name: await one.function_schema.call({}, PYDANTIC_CONTEXT) for name, one in exported.tools.items()}
+
+    ran = asyncio.run(story())
+    assert [*ran.values()] == names
+    assert [name for name in ran if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name)] == []
+    assert "plain-name" in ran
+
+
+def test_media_that_the_agents_sdk_cannot_send_is_told():
+    def speak() -> list[Any]:
+        """Speaks."""
+        return ["see", Media(data=b"RIFF", mime_type="audio/wav"), Media(data=b"\x89PNG", mime_type="image/png")]
+
+    (exported,) = to_openai_agents(GatedTools([speak]))
+    context = AgentsContext(context=None, tool_name="speak", tool_call_id="c", tool_arguments="{}")
+    said, image = asyncio.run(exported.on_invoke_tool(context, "{}"))
+    assert "1 media item(s) were left out" in said.text
+    assert image.image_url.startswith("data:image/png")

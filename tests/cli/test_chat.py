@@ -145,10 +145,17 @@ def test_symbols_are_plain_where_the_encoding_has_no_others() -> None:
 def test_json_is_one_object() -> None:
     done = callgate("chat", "-o", "json", "2 + 2")
     value = json.loads(done.stdout)
-    assert list(value) == ["response", "calls", "usage", "finish_reason", "session"]
+    assert list(value) == ["response", "calls", "usage", "finish_reason", "session", "model", "cost"]
     assert (value["response"], value["finish_reason"]) == ("2 + 2 = 4.", "STOP")
     assert value["calls"][0]["result"]["value"] == 4
     assert done.stdout.isascii()
+
+
+def test_a_file_in_a_question_is_named_as_text_and_the_way_to_attach_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("secret")
+    done = callgate("chat", "--root", str(tmp_path), "2 + 2 @a.txt @b.txt me@x.org")
+    assert "! '@a.txt' was sent as text; to attach the file, use -a a.txt." in done.stderr
+    assert "b.txt' was sent" not in done.stderr
 
 
 def test_stream_json_is_a_line_for_each_event_and_ends_without_the_contents() -> None:
@@ -622,7 +629,7 @@ def test_a_call_that_asks_runs_only_on_a_clear_yes(
     screen: Callable[..., Screen], tools: Path, typed: str, came_of_it: str
 ) -> None:
     show = screen("-T", f"{tools}:wipe", "wipe path=/é")
-    show.wait_for('? wipe({"path": "/\\u00e9"})')
+    show.wait_for('? wipe(path="/\\u00e9")')
     show.wait_for("(Enter: no) ")
     show.type(typed)
     show.wait_for(came_of_it)
@@ -698,7 +705,7 @@ def test_what_a_tool_says_is_no_answer_and_cannot_pass_for_a_question(screen: Ca
     show.wait_for('> y\\r\\n".\r\n')
     show.wait_for("> ")
     show.type("wipe path=a\r")
-    show.wait_for('? wipe({"path": "a"})')
+    show.wait_for('? wipe(path="a")')
     show.wait_for("(Enter: no) ")
     show.type("n\r")
     show.wait_for("did not allow")
@@ -722,8 +729,8 @@ def test_the_bytes_shown_are_the_bytes_run_and_logged(
     assert show.end() == 0
     pieces = [line.removeprefix("  | ") for line in question.splitlines() if line.startswith(("? save", "  | "))]
     head = "".join(pieces).partition("--- a/x")[0].removeprefix("? save")
-    whole = head.removeprefix("(").removesuffix(")") if head.startswith("(") else "{" + head.removeprefix(", with") + "}"
-    assert json.loads(whole) == {"path": path}
+    whole = head.removeprefix("(path=").removesuffix(")") if head.startswith("(") else head.removeprefix(", withpath: ")
+    assert json.loads(whole) == path
     start, end = (json.loads(line) for line in log.read_text().splitlines())
     assert (start["args"], start["decision"]["by"], end["outcome"]) == ({"path": path}, "user", "finished")
     returned = show.seen.partition("save returned ")[2].partition("\r\n")[0].rstrip(".")
@@ -789,7 +796,7 @@ def test_a_question_that_a_killed_chat_left_open_is_asked_again(
     show.process.kill()
     show.end()
     again = screen(*words, "-c")
-    again.wait_for('? wipe({"path": "/x"})')
+    again.wait_for('? wipe(path="/x")')
     again.wait_for("(Enter: no) ")
     again.type("y\r")
     again.wait_for('wipe returned "wiped /x"')

@@ -222,7 +222,7 @@ def test_lint_shows_losses_and_too_many_tools(write, capsys) -> None:
     assert main(["tools", "lint", write(tools)]) == 1
     shown = capsys.readouterr().out
     assert "problem  there are 130 tools; models choose badly among so many" in shown
-    assert "~ t0" in shown
+    assert "! t0" in shown
     assert "loss     /properties/a/minLength  minLength" in shown
     assert "problem  its description has 10001 characters" in shown
 

@@ -251,7 +251,7 @@ def test_a_tool_that_has_to_be_called_otherwise_is_told():
 
 
 def test_a_password_in_the_address_of_a_store_is_not_shown():
-    assert findings.of_store("postgresql://me:pw@db/x", "no", None).subject == "postgresql://db/x"
+    assert findings.of_store("postgresql://me:pw@db/x", "no", None).subject == "postgresql://me:***@db/x"
 
 
 def test_the_real_embedded_model_is_looked_at(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

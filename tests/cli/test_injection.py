@@ -113,7 +113,7 @@ class Answers(Approver):
 
     answers: tuple[str, ...] = ("n",)
 
-    async def _ask(self, question: str) -> str:
+    async def _ask(self, question: str, enter: str = "no", choices: Any = ()) -> str:
         await super_ask(self, question)
         first, *rest = self.answers
         self.answers = tuple(rest)
@@ -146,6 +146,16 @@ def asked(
     return asyncio.run(story()), err.getvalue()
 
 
+def read_args(text: str, separator: str) -> dict[str, Any]:
+    """Read arguments as they are shown, one behind another, to their last character."""
+    found: dict[str, Any] = {}
+    while text:
+        name, _, rest = text.partition(separator)
+        found[name], end = json.JSONDecoder().raw_decode(rest)
+        text = rest[end:].removeprefix(", ")
+    return found
+
+
 @pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     call = FunctionCall(name="t", args={"path": evil, "list": [evil]}, id="1")
@@ -162,9 +172,9 @@ def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     shown = "".join(line[4:] for line in lines[1:] if line.startswith("  | "))
     whole = lines[0].removeprefix("? t(").rpartition(") on server ")[0] if lines[0].startswith("? t(") else None
     if whole is not None:
-        assert json.loads(whole) == call.args, "what is shown is what would run"
+        assert read_args(whole, "=") == call.args, "what is shown is what would run"
     else:
-        assert json.loads("{" + shown.split("--- a/")[0].replace('"list": ', ',"list": ', 1) + "}") == call.args
+        assert read_args(shown.split("--- a/")[0], ": ") == call.args
 
 
 def test_a_long_argument_is_cut_with_its_length_and_its_hash_never_silently():
@@ -206,6 +216,27 @@ def test_a_diff_is_coloured_and_a_long_one_is_cut():
     assert "104 more lines are not shown." in text
 
 
+def test_a_change_is_shown_once_and_only_if_all_of_it_is_in_the_diff() -> None:
+    kind = ToolDefinition(name="edit_file", kind="file")
+    text = "a line that is long enough\nand another one of them"
+    diff = "--- a\n+++ a\n@@ -1 +1,2 @@\n-old\n" + "".join(f"+{line}\n" for line in text.splitlines())
+    call = FunctionCall(name="edit_file", args={"path": "a", "new_string": text}, id="1")
+    _, shown = asked(call, "n", preview=diff, definition=kind)
+    assert '? edit_file(path="a")\n  | new_string: 50 characters, all of them in the diff\n  | --- a\n' in shown
+    assert shown.count("and another one of them") == 1
+    for other in (diff.replace("another", "a secret"), None, diff + "+x\n" * 400):
+        assert 'new_string: "a line that is long enough\\nand another' in asked(call, "n", preview=other, definition=kind)[1]
+    foreign = ToolDefinition(name="edit_file", kind="mcp")  # Its preview may say anything.
+    assert 'new_string: "a line' in asked(call, "n", preview=diff, definition=foreign)[1]
+
+
+def test_letters_that_ascii_does_not_have_are_shown_as_people_read_them_too() -> None:
+    _, shown = asked(FunctionCall(name="t", args={"to": "Gr\u00f6\u00dfe", "list": ["\u6771\u202e"], "n": 1}, id="1"), "n")
+    assert '? t(to="Gr\\u00f6\\u00dfe", list=["\\u6771\\u202e"], n=1)' in shown
+    assert '  | "to" reads: Gr\u00f6\u00dfe\n  | "list" reads: ["\u6771<U+202E>"]\n' in shown
+    assert '"n" reads' not in shown
+
+
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
@@ -228,7 +259,10 @@ def test_only_a_clear_answer_is_one(typed: str, answer: str):
 
 def test_what_always_would_cover_is_said_in_the_question():
     write = ToolDefinition(name="w", kind="file")
-    assert "[a]lways for /src/**," in asked(FunctionCall(name="w", args={"path": "src/a"}, id="1"), "n", definition=write)[1]
+    assert (
+        "[a]lways for everything below src,"
+        in asked(FunctionCall(name="w", args={"path": "src/a"}, id="1"), "n", definition=write)[1]
+    )
     command = ToolDefinition(name="c", kind="command")
     assert "[a]lways for exactly this," in asked(FunctionCall(name="c", id="1"), "n", definition=command)[1]
 

@@ -122,7 +122,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
     from prompt_toolkit.input import create_pipe_input
     from prompt_toolkit.output import DummyOutput
 
-    monkeypatch.setattr(lines, "_output", DummyOutput)
+    monkeypatch.setattr(lines, "rich_output", DummyOutput)
     monkeypatch.setattr(lines, "PREPARE_AFTER_S", 0)
     (tmp_path / "notes.txt").touch()
     looked: list[bool] = []
@@ -239,3 +239,15 @@ def test_signals_that_end_a_program_end_it_by_its_way_out() -> None:
             os.kill(os.getpid(), signal.SIGHUP)  # What nohup ignores stays ignored.
     finally:
         signal.signal(signal.SIGHUP, ignored)
+
+
+def test_files_are_found_by_letters_in_their_order_the_best_first(tmp_path: Path) -> None:
+    for name in ("src/plan.py", "src/deep/play.py", "docs/plan.md", ".hidden/plan.py", "node_modules/plan.py", "x/.plan.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    offered = [text for text, _ in lines.completions("see @plpy", {}, str(tmp_path))]
+    assert offered == ["@src/plan.py", "@src/deep/play.py"]
+    assert [text for text, _ in lines.completions("see @plan.m", {}, str(tmp_path))] == ["@docs/plan.md"]
+    assert [text for text, _ in lines.completions("see @deep/pl", {}, str(tmp_path))] == ["@src/deep/play.py"]
+    for outside in ("/etc", "~", "..", "zzz"):
+        assert list(lines.completions(f"see @{outside}/p", {}, str(tmp_path))) == []

@@ -54,7 +54,8 @@ def test_without_a_key_the_embedded_model_answers_and_says_what_it_is(embedded: 
 def test_the_environment_names_a_provider_and_an_option_beats_it() -> None:
     assert isinstance(choose(None, None, {"CALLGATE_PROVIDER": "demo", "GEMINI_API_KEY": "k"}).model, DemoModel)
     assert choose("gemini", None, {"CALLGATE_PROVIDER": "demo", "GEMINI_API_KEY": "k"}).model.name == "gemini-flash-latest"
-    with pytest.raises(click.UsageError, match="there is no provider 'nobody'; there are demo, gemini, openai, embedded"):
+    known = "demo, gemini, openai, openai-responses, anthropic, embedded"
+    with pytest.raises(click.UsageError, match=f"there is no provider 'nobody'; there are {known}"):
         choose(None, None, {"CALLGATE_PROVIDER": "nobody"})
 
 

@@ -149,7 +149,9 @@ def test_the_call_that_is_asked_about_is_ascii_and_whole() -> None:
     call = FunctionCall(name="wipe", args={"path": "/étc\u202e", "n": "x" * 2000}, id="1")
     text = shown_call(call)
     assert text.isascii()
-    assert text.startswith('wipe({"path": "/\\u00e9tc\\u202e"')
+    assert text.startswith('wipe(path="/\\u00e9tc\\u202e", n="xxx')
+    odd = FunctionCall(name="wipe", args={"a=1, b": 2, "\u0430": 3}, id="1")
+    assert shown_call(odd) == 'wipe("a=1, b"=2, "\\u0430"=3)'
     assert "x" * 2000 in text
 
 

@@ -443,6 +443,55 @@ def test_a_call_is_approved_and_keys_typed_early_are_no_answer(screen: Callable[
     show.assert_as_before()
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_answer_is_chosen_with_the_arrow_keys(screen: Callable[..., Screen], columns: int) -> None:
+    show = screen("-T", "tools.py:wipe", columns=columns)
+    show.prompt()
+    show.type("wipe it\r")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("\x1b[B\x1b[C")
+    show.wait_for("[no]")
+    show.type("\x1b[A")
+    show.wait_for("[yes]  no   always   edit   later   Enter takes it")
+    show.type("\r")
+    show.wait_for("It said: {'result': 'wiped a.txt'}")
+    show.prompt()
+    show.type("wipe again\r")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("\x1b[Bn")  # A letter counts more than what was chosen before it.
+    show.wait_for("Your answer (Enter: no): n")
+    show.type("\x7f\r")
+    show.wait_for("did not allow")
+    show.prompt()
+    show.type("\x04")
+    assert show.end() == 0
+    show.assert_as_before()
+
+
+def test_arguments_are_changed_in_place_where_no_editor_is_named(screen: Callable[..., Screen]) -> None:
+    show = screen("-T", "tools.py:wipe", EDITOR="", VISUAL="")
+    show.prompt()
+    show.type("wipe it\r")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("e\r")
+    show.wait_for(lambda text: text.endswith('  {"path": "a.txt"}'))
+    show.type("\x7f" * 5 + 'md"}\r')
+    show.wait_for("It said: {'result': 'wiped a.md'")
+    show.prompt()
+    show.type("wipe it\r")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("e\r")
+    show.wait_for(lambda text: text.endswith('  {"path": "a.txt"}'))
+    show.type("\x03")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("n\r")
+    show.wait_for("did not allow")
+    show.prompt()
+    show.type("\x04")
+    assert show.end() == 0
+    show.assert_as_before()
+
+
 def test_later_pauses_the_run_and_it_is_taken_up_here_and_elsewhere(screen: Callable[..., Screen]) -> None:
     show = screen("-T", "tools.py:wipe")
     show.prompt()
@@ -461,7 +510,7 @@ def test_later_pauses_the_run_and_it_is_taken_up_here_and_elsewhere(screen: Call
     assert show.end() == 0
     show.assert_as_before()
     again = screen("-T", "tools.py:wipe", "-c")
-    again.wait_for('? wipe({"path": "a.txt"})')
+    again.wait_for('? wipe(path="a.txt")')
     again.wait_for("(Enter: no)")
     again.type("y\r")
     again.wait_for("It said: {'result': 'wiped a.txt'}")

@@ -194,6 +194,26 @@ def test_a_conversation_is_shown_readable_and_cannot_steer_the_terminal(shell: S
     ]
 
 
+def test_a_conversation_is_shown_with_sources_suggestions_code_and_media(shell: Shell, state: Path) -> None:
+    parts = [
+        {"executableCode": {"language": "PYTHON", "code": "print(6 * 7)\x1b[2J"}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42\n"}},
+        {"text": "It is 42."},
+        {"inlineData": {"mimeType": "image/png", "data": "AP8="}},
+    ]
+    grounding = {
+        "searchEntryPoint": {"renderedContent": "<a href='https://www.google.com/search?q=42'>42</a>"},
+        "groundingChunks": [{"web": {"uri": "https://a.example/", "title": "a"}}],
+    }
+    answer = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "groundingMetadata": grounding}
+    kept(state, "talk", {"candidates": [answer]}, text("Bye."), said=("How much?", "Bye."))
+    code, out, _ = shell("sessions", "show", "talk")
+    assert (code, out.splitlines()[1:]) == (0, [
+        "", "> How much?", "  | print(6 * 7)<U+001B>[2J", "  | 42", "It is 42.", "+ image/png, 0.0 KiB",
+        "[1] a: https://a.example/", "Google Search: 42: https://www.google.com/search?q=42", "", "> Bye.", "Bye.",
+    ])  # fmt: skip
+
+
 # out and in --------------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def session(
             raise RuntimeError("a fault of the model's own")
         if said.startswith("write"):
             return call("write_file", path="made.txt", content="made\n")
+        if said.startswith("speak"):
+            return {"role": "model", "parts": [{"inlineData": {"mimeType": "audio/L16;rate=24000", "data": "AAEAAQ=="}}]}
         if said.startswith("Sum up"):
             return text("A summary.")
         return text(f"You said {said.splitlines()[0]}")
@@ -106,6 +109,13 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
     assert "To resume: callgate chat -r chat-" in shown
 
 
+def test_speech_is_written_as_a_file_that_players_take(session: Callable[..., Any], tmp_path: Path) -> None:
+    _, shown = session("speak", f"/media {tmp_path / 'speech.wav'}")
+    assert "audio/L16;rate=24000, 0.0 KiB" in shown
+    with wave.open(str(tmp_path / "speech.wav")) as read:
+        assert (read.getframerate(), read.readframes(9)) == (24_000, b"\0\1\0\1")
+
+
 def test_the_rest_of_a_rate_limit_is_shown_in_words(session: Callable[..., Any], tmp_path: Path) -> None:
     _, shown = session("write it", "/usage", words=("--root", str(tmp_path), "--approval-mode", "yolo"))
     assert re.search(r"left     kind file: (99|100) of 100, 50 more per second", shown)
@@ -125,7 +135,7 @@ def test_model_mode_and_approval_change_for_what_follows(session: Callable[..., 
     assert "/approve takes default, auto_edit, yolo, plan, not 'x'" in shown
     assert (tmp_path / "made.txt").read_text() == "made\n"
     assert "call 1: write_file, finished" in shown
-    assert '  | "content": "made\\n"' in shown
+    assert '  | content: "made\\n"' in shown
 
 
 def test_another_model_is_opened_with_the_settings_of_the_command(session: Callable[..., Any], monkeypatch) -> None:
@@ -228,7 +238,7 @@ def test_a_call_is_unfolded_whole_with_its_notes_and_a_very_long_result_is_cut()
     show_call(terminal)
     text = err.getvalue()
     assert "call 1: t, finished after 1.500 s" in text
-    assert '  | "a": "\\u001b"' in text
+    assert '  | a: "\\u001b"' in text
     assert "  | row 1999\n" in text
     assert "1000 more lines are not shown." in text
     assert "  note: cut" in text
@@ -260,7 +270,7 @@ def test_a_call_is_answered_later_and_then_asked_about_again(
     async def typed() -> str:
         return next(answers)
 
-    monkeypatch.setattr("callgate.cli.approve._typed_line", typed)
+    monkeypatch.setattr("callgate.cli.approve.read_line", typed)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     code, shown = session("write it", "/approve", words=("--root", str(tmp_path)))
     assert code == 0
@@ -287,3 +297,33 @@ def test_a_resumed_conversation_shows_where_it_was_left(session: Callable[..., A
     assert "> 2 + 2" in shown
     assert "2 exchanges" in shown.partition("> 2 + 2")[2]
     assert "To resume: callgate chat -r chat-" in shown
+
+
+COMMANDS_FILE = """
+from callgate.files.command import CommandTool
+commands = CommandTool(".", allow=["echo", "ls no-such-file"])
+"""
+
+
+def test_a_typed_command_runs_by_the_rules_of_the_command_tool(session: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(COMMANDS_FILE)
+    log = tmp_path / "audit.jsonl"
+    words = ("-T", "tools.py:commands", "--audit", str(log))
+    code, shown = session("!echo 'one  two' \x1b[2J", "!ls no-such-file", "!cat tools.py", "!echo 'open", words=words)
+    assert code == 0
+    assert "  | one  two <U+001B>[2J" in shown
+    assert "exit code 2" in shown
+    assert "is not on the list of commands that may be run" in shown
+    assert "the command cannot be read: No closing quotation" in shown
+    assert "You said" not in shown
+    assert '"run_command"' in log.read_text()
+
+
+def test_a_typed_command_needs_a_command_tool_and_a_deny_rule_holds_for_it(
+    session: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert "there is no command tool in this chat" in session("!ls")[1]
+    (tmp_path / "tools.py").write_text(COMMANDS_FILE)
+    (tmp_path / "policy.toml").write_text('rules = ["deny run_command"]')
+    _, shown = session("!echo one", words=("-T", "tools.py:commands", "--policy", "policy.toml"))
+    assert "  | one" not in shown

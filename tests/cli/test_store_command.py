@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,19 @@ from click.testing import CliRunner
 from callgate.cli import cli
 from callgate.machine.facts import CallStarted
 from callgate.store import Claim, open_store, transfer
+from callgate.store.dialect import Dialect
 from callgate.store.sql import SqlStore
 
 
 def shell(*words: object) -> tuple[int, str]:
     result = CliRunner().invoke(cli, [str(word) for word in words])
     return result.exit_code, result.output
+
+
+def dialect_of(place: str) -> Dialect:
+    store = open_store(place)
+    assert isinstance(store, SqlStore)
+    return store.dialect
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -141,6 +149,77 @@ def test_a_store_is_not_restored_over_another_one_but_can_be_copied_to_it(tmp_pa
     filled(tmp_path / "mine.db", 1)
     code, out = shell("store", "copy", tmp_path / "mine.db", tmp_path / "third.db")
     assert (code, "not copied: session 's0' has other facts there" in out) == (0, False), out
+
+
+async def another_begins(store: SqlStore) -> None:
+    await written(store, "s3", "y")
+
+
+async def two_begin(store: SqlStore) -> None:
+    await written(store, "s2", "y")
+    await written(store, "s3", "y")
+
+
+async def one_is_in_use(store: SqlStore) -> None:
+    await store.append(await store.acquire("s3", owner="me"), [CallStarted(id="x")], position=0)
+
+
+async def a_call_is_answered(store: SqlStore) -> None:
+    await written(store, "s3", "x")
+    assert await store.put_answer("s3", "call", '{"answer": "yes"}')
+
+
+async def a_key_is_used(store: SqlStore) -> None:
+    await written(store, "s3", "x")
+    await store.claim(Claim(key="k", digest="d", session="s3", run="r", owner="me"))
+
+
+async def written(store: SqlStore, session: str, call: str) -> None:
+    lease = await store.acquire(session, owner="me")
+    await store.append(lease, [CallStarted(id=call)], position=0)
+    await store.release(lease)
+
+
+CONFLICTS = [
+    (another_begins, "session 's3' has other facts there. Restore", "session 's3'"),
+    (two_begin, "session 's2' has other facts there, and 1 more. Restore", "session 's2'"),
+    (one_is_in_use, "session 's3' is in use by", "session 's3'"),
+    (a_call_is_answered, "session 's3' has an answer there for a call that waits. Restore", "session 's3'"),
+    (a_key_is_used, "1 idempotency key stands for another session there. Restore", "1 idempotency key stands"),
+]
+
+
+@pytest.mark.parametrize(("conflict", "why", "left_out"), CONFLICTS)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_restore_over_a_session_that_went_on_writes_nothing_and_says_why(
+    kind: str,
+    conflict: Callable[[SqlStore], Awaitable[None]],
+    why: str,
+    left_out: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    target = str(tmp_path / "t.db") if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    filled(tmp_path / "s.db", 4)
+
+    async def story() -> None:
+        for place in (tmp_path / "s.db", target):
+            store = open_store(place)
+            assert isinstance(store, SqlStore)
+            if place == target:
+                await conflict(store)
+            else:
+                await store.claim(Claim(key="k", digest="d", session="s0", run="r", owner="me"))
+            await store.aclose()
+
+    asyncio.run(story())
+    shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")
+    before = transfer.store_digest(dialect_of(target))
+    code, out = shell("store", "restore", tmp_path / "b.db", "--store", target)
+    assert (code, "nothing was written to" in out, why in out) == (1, True, True), out
+    assert transfer.store_digest(dialect_of(target)) == before
+    code, out = shell("store", "copy", tmp_path / "b.db", target)
+    assert (code, len(listed(target)), f"not copied: {left_out}" in out) == (1, 4, True), out
 
 
 def test_wrong_copies_are_refused(tmp_path: Path) -> None:
@@ -331,7 +410,7 @@ def test_a_session_that_goes_on_in_the_target_right_after_it_was_copied_is_told_
 ) -> None:
     filled(tmp_path / "s.db", 3)
 
-    class Busy(transfer._Reader):
+    class Busy(transfer.StoreReader):
         """Somebody else writes to a session as soon as it is committed, and deletes another one."""
 
         def has(self, session: str) -> bool:
@@ -342,7 +421,7 @@ def test_a_session_that_goes_on_in_the_target_right_after_it_was_copied_is_told_
                 self._tx.run("DELETE FROM callgate_sessions WHERE id = 's2'")
             return super().has(session)
 
-    monkeypatch.setattr(transfer, "_Reader", Busy)
+    monkeypatch.setattr(transfer, "StoreReader", Busy)
     code, out = shell("store", "copy", tmp_path / "s.db", tmp_path / "t.db")
     assert (code, "1 sessions, 3 facts" in out) == (1, True), out
     for session in ("s1", "s2"):

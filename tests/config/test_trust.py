@@ -53,6 +53,97 @@ def test_a_project_that_was_changed_since_it_was_trusted_is_not_read(env: dict[s
     assert is_trusted(project, env)
 
 
+SPELLINGS = {
+    "plain": 'command = ["python", "srv.py"]',
+    "with a dot": 'command = ["python", "./srv.py"]',
+    "option with a sign": 'command = ["python", "--script=srv.py"]',
+    "option with a colon": 'command = ["prog", "/script:srv.py"]',
+    "option without a sign": 'command = ["prog", "-rsrv.py"]',
+    "module": 'command = ["python", "-m", "srv"]',
+    "module in one word": 'command = ["python", "-msrv"]',
+    "application": 'command = ["uvicorn", "srv:app"]',
+    "module in a folder": 'command = ["python", "-m", "pkg.deep"]',
+    "folder": 'command = ["python", "pkg"]',
+    "shell": 'command = ["sh", "-c", "cd . && exec python srv.py --fast"]',
+    "shell with quotes": """command = ["sh", "-c", 'python "sr"v.py']""",
+    "shell with a pattern": 'command = ["sh", "-c", "python sr*.py"]',
+    "shell with braces": 'command = ["sh", "-c", "cat {srv,x}.py | python"]',
+    "code": """command = ["python", "-c", "import srv; srv.main()"]""",
+    "code that opens": """command = ["python", "-c", "exec(open('srv.py').read())"]""",
+    "variable": 'command = ["python", "${PWD}/srv.py"]',
+    "variable of a shell": 'command = ["sh", "-c", "python $(pwd)/srv.py"]',
+    "args": 'command = "python"\nargs = ["--config", "x=srv.py"]',
+    "env": 'command = ["prog"]\nenv = {NODE_OPTIONS = "--require ./srv.py"}',
+    "path of modules": 'command = ["python", "-m", "below"]\nenv = {PYTHONPATH = "sub:lib"}',
+    "path of programs": 'command = ["run"]\nenv = {PATH = "sub:/usr/bin"}',
+    "working folder": 'command = ["python", "below.py"]\ncwd = "sub"',
+    "long text": f'command = ["sh", "-c", "{"true; " * 500} python srv.py"]',
+    "package": 'command = ["npm", "start"]',
+    "tasks": 'command = ["make", "serve"]',
+    "names with blanks": 'command = ["prog", "--script=my srv.py"]',
+}
+NAMED = ("srv.py", "my srv.py", "pkg/__main__.py", "pkg/deep.py", "sub/below.py", "sub/run", "package.json", "Makefile")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_file_that_a_server_runs_is_part_of_the_trust_however_it_is_spelled(
+    env: dict[str, str], project: Path, spelling: str
+):
+    for name in (*NAMED, "other.txt"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text("1")
+    (project / ".callgate.toml").write_text(f"[mcp.servers.x]\n{SPELLINGS[spelling]}\n")
+    trust(project, env)
+    (project / "other.txt").write_text("2")
+    assert is_trusted(project, env)
+    noticed: list[str] = []
+    for name in NAMED:
+        (project / name).write_text("2")
+        noticed += [] if is_trusted(project, env) else [name]
+        (project / name).write_text("1")
+    assert noticed, "the file that it runs"
+    assert len(noticed) <= 3, "and not all of them"
+
+
+@pytest.mark.parametrize("changed", ["list.json", "srv.py", "hook.js"])
+def test_lists_of_servers_are_followed_to_what_they_run(env: dict[str, str], project: Path, changed: str):
+    (project / "list.json").write_text(
+        '{"mcpServers": {"x": {"command": "python", "args": ["--script=srv.py"], "env": {"NODE_OPTIONS": "-r./hook.js"}}}}'
+    )
+    for name in ("srv.py", "hook.js"):
+        (project / name).write_text("1")
+    (project / ".callgate.toml").write_text('system = "Never look at notes.md."\n[mcp]\nfiles = ["list.json"]\n')
+    (project / "notes.md").write_text("1")
+    trust(project, env)
+    (project / "notes.md").write_text("2")
+    assert is_trusted(project, env), "a text for the model runs nothing"
+    (project / changed).write_text("{}")
+    assert not is_trusted(project, env)
+
+
+def test_a_server_that_would_run_another_file_of_that_name_is_not_trusted_there(
+    env: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (project / "srv.py").write_text("1")
+    (project / "sub").mkdir()
+    (project / ".callgate.toml").write_text('[mcp.servers.x]\ncommand = ["python", "srv.py"]\n')
+    trust(project, env)
+    monkeypatch.chdir(project / "sub")
+    assert is_trusted(project, env)
+    (project / "sub" / "srv.py").write_text("other")
+    assert not is_trusted(project, env)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"mcpServers": 5}', "[1]", "\xff"])
+def test_a_list_of_servers_that_is_none_counts_by_its_content(env: dict[str, str], project: Path, content: str):
+    (project / "list.json").write_text(content, "latin-1")
+    (project / ".callgate.toml").write_text('[mcp]\nfiles = ["list.json", "a\\u0000b"]\n')
+    trust(project, env)
+    assert is_trusted(project, env)
+    (project / "list.json").write_text("{}")
+    assert not is_trusted(project, env)
+
+
 def test_a_list_of_folders_without_their_content_trusts_none(env: dict[str, str], project: Path):
     state = Path(env["XDG_STATE_HOME"]) / "callgate"
     state.mkdir(parents=True)

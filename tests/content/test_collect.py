@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import math
@@ -29,7 +30,7 @@ from callgate.errors import BlockedError, ProtocolError
 from callgate.events import CallProposed, MediaReceived, Notice, ServerStepReported, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
-from callgate.types import FunctionCall, ToolResult, Usage
+from callgate.types import FunctionCall, Media, ToolResult, Usage
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -158,7 +159,7 @@ def test_finish_reason_message_usage_and_model_are_the_last_ones_given() -> None
     )
     assert answer == ModelResponse(
         content={"role": "model", "parts": []}, calls=(), finish_reason="MAX_TOKENS", finish_message="too long",
-        usage=Usage(input_tokens=2), model="a", raw_metadata=({"finishMessage": "too long"},),
+        usage=Usage(input_tokens=2), model="a", raw_metadata=({"finishMessage": "too long", "modelVersion": "a"},),
     )  # fmt: skip
 
 
@@ -854,3 +855,54 @@ def test_a_whole_sentence_about_bad_arguments_is_told_as_it_stands():
 def test_function_calls_reads_the_other_legal_spelling_too() -> None:
     content = {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"a_b": 1}}, "inline_data": None}]}
     assert [(found.name, found.args) for found in function_calls(content)] == [("f", {"a_b": 1})]
+
+
+# Sounds -----------------------------------------------------------------------------------------------------------------
+
+PCM = "audio/L16;codec=pcm;rate=24000"
+
+
+def sound(data: bytes, kind: str = PCM, **more: Any) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": kind, "data": base64.b64encode(data).decode()}, **more}
+
+
+def test_a_sound_that_comes_in_pieces_is_one_sound_and_one_event() -> None:
+    collector = Collector()
+    pieces = [sound(b"ab"), sound(b"c"), {"text": ""}, sound(b"defg", thoughtSignature="s")]
+    events = [event for piece in pieces for event in collector.feed(chunk(piece))]
+    assert events == []
+    assert collector.feed({"candidates": [{"finishReason": "STOP"}]}) == [
+        MediaReceived(Media(data=b"abcdefg", mime_type=PCM))
+    ]
+    answer = collector.close()
+    assert answer.content["parts"] == [sound(b"abcdefg", thoughtSignature="s")]
+    assert answer.media == [Media(data=b"abcdefg", mime_type=PCM)]
+
+
+def test_a_sound_ends_where_something_else_begins() -> None:
+    collector = Collector()
+    wav = [sound(b"RIFF" + bytes([number]), "audio/wav") for number in (1, 2)]
+    parts = [sound(b"ab"), sound(b"c"), {"text": "and"}, sound(b"d"), *wav, sound(b"e", "audio/mpeg", thought=True)]
+    events = collector.feed(chunk(*parts, finish="STOP"))
+    assert [event.media.data if isinstance(event, MediaReceived) else event for event in events] == [
+        b"abc", TextDelta("and"), b"d", b"RIFF\x01", b"RIFF\x02",
+    ]  # fmt: skip
+    assert collector.close().content["parts"] == [sound(b"abc"), {"text": "and"}, sound(b"d"), *wav, parts[-1]]
+
+
+def test_pieces_of_a_sound_that_cannot_be_joined_stay_as_they_came() -> None:
+    odd = {"inlineData": {"mimeType": PCM, "data": "!"}}
+    collector = Collector()
+    collector.feed(chunk(sound(b"ab"), odd, finish="STOP"))
+    assert collector.close().content["parts"] == [sound(b"ab"), odd]
+
+
+def test_the_version_and_the_time_of_an_answer_are_kept_beside_what_else_was_reported() -> None:
+    collector = Collector()
+    about = {
+        "modelVersion": "gemini-3.8-flash-001",
+        "createTime": "2026-01-01T00:00:00Z",
+        "modelStatus": {"stage": "STABLE"},
+    }
+    collector.feed(chunk({"text": "a"}, finish="STOP", **about))
+    assert collector.close().raw_metadata == (about,)

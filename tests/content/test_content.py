@@ -31,9 +31,9 @@ from callgate.content.read import (
     finish_of,
     has_data,
     is_call,
+    is_nonempty_text,
     is_plain_text,
     is_response,
-    is_said,
     is_signed,
     model_version_of,
     parts_of,
@@ -217,7 +217,7 @@ def test_no_part_is_too_odd_to_be_looked_at(part: dict[str, Any]) -> None:
     [({"text": "a"}, True), ({"text": "a", "thought": True}, True), ({"text": ""}, False), ({"text": "a", "x": 1}, False)],
 )
 def test_text_is_said_if_there_is_any_and_nothing_else(part: Any, said: bool) -> None:
-    assert is_said(part) is said
+    assert is_nonempty_text(part) is said
 
 
 SAID_KEYS = ["text", "thought", "thought_signature", "function_call", "functionCall", "functionResponse", "x"]
@@ -225,7 +225,7 @@ SAID_KEYS = ["text", "thought", "thought_signature", "function_call", "functionC
 
 @given(st.dictionaries(st.sampled_from(SAID_KEYS), odd_values | st.text(min_size=1)))
 def test_in_text_that_is_said_there_is_nothing_to_put_right(part: dict[str, Any]) -> None:
-    if is_said(part):
+    if is_nonempty_text(part):
         content = {"role": "model", "parts": [part]}
         assert spelled_content(content) is content
         assert sendable_part(part) is part

@@ -129,6 +129,30 @@ def test_a_stream_that_repeats_its_metadata_reports_it_once_and_one_that_adds_to
     assert joined["groundingSupports"] == [{"segment": {"text": "xy"}, "groundingChunkIndices": [2]}]
 
 
+def test_passages_of_a_later_chunk_refer_to_the_sources_of_the_chunk_before() -> None:
+    chunks = {"groundingChunks": [{"web": {"uri": "https://a.example/", "title": "a"}}]}
+    supports = {"groundingSupports": [{"segment": {"text": "x"}, "groundingChunkIndices": [0]}]}
+    answer, _ = answered(
+        content({"text": "x"}) | {"groundingMetadata": chunks}, {"groundingMetadata": supports, "finishReason": "STOP"}
+    )
+    assert [source.title for source in answer.metadata.citations[0].sources] == ["a"]
+    assert candidate_fields(answer.raw_metadata)["groundingMetadata"] == {**chunks, **supports}
+
+
+def test_each_confidence_belongs_to_the_source_at_its_place() -> None:
+    grounding = {
+        "groundingChunks": [{"web": {"uri": f"https://{name}.example/", "title": name}} for name in "ab"],
+        "groundingSupports": [
+            {"segment": {"text": "x"}, "groundingChunkIndices": [9, 1], "confidenceScores": [0.1, 0.2]},
+            {"segment": {"text": "y"}, "groundingChunkIndices": [0, 1], "confidenceScores": [0.3]},
+            {"segment": {}, "groundingChunkIndices": [9]},
+        ],
+    }
+    answer, _ = answered(content({"text": "xy"}) | {"groundingMetadata": grounding, "finishReason": "STOP"})
+    found = [([source.title for source in cited.sources], cited.confidence) for cited in answer.metadata.citations]
+    assert found == [(["b"], (0.2,)), (["a", "b"], ())]
+
+
 def test_malformed_metadata_is_kept_and_breaks_nothing() -> None:
     odd = {
         "groundingChunks": [7, {"web": "x"}, {"new": {}}],

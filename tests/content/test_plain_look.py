@@ -33,6 +33,8 @@ def test_one_odd_value_among_thousands_is_found(odd: Any) -> None:
     assert not ExactLook(100_000).is_fine(rows)
     rows[2_345] = {"id": 1, "more": odd}
     assert not ExactLook(100_000).is_fine(rows)
+    rows[2_345:2_347] = {"id": 1, "name": "x", "more": odd}, {"id": 1}  # As many names as the others, all in all.
+    assert not ExactLook(100_000).is_fine(rows)
 
 
 def test_budgets_of_nodes_levels_and_characters_are_kept() -> None:

@@ -98,12 +98,11 @@ def test_media_that_cannot_be_sent_are_left_out_with_a_note() -> None:
         {"text": "a"},
         {"inlineData": "x"},
         {"inlineData": {"data": "QQ=="}},
-        Media(data="A", mime_type="a/b"),
-    ]  # pyright: ignore
+    ]
     result = sanitize_result(made(media=[*odd, *bad]), call=CALL)
     assert [part["inlineData"]["mimeType"] for part in result.media] == ["image/png", "a/b\ufffd", "a/b"]
     assert result.media[2]["inlineData"]["data"] == "QQ=="
-    assert result.notes == ("6 media item(s) that cannot be sent were left out.",)
+    assert result.notes == ("5 media item(s) that cannot be sent were left out.",)
 
 
 def test_what_was_found_to_be_json_is_not_looked_through_again() -> None:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 
 from callgate import check_arguments
 from callgate.definitions.function import function_tool
-from callgate.definitions.json_decoding import keys_said
+from callgate.definitions.json_decoding import string_keys
 from callgate.errors import UsageError
 from callgate.run.output import output_of
 
@@ -260,7 +260,7 @@ def test_a_schema_of_keys_is_told_in_text_wherever_it_stands() -> None:
     kinds = {"Level": {"type": "integer", "enum": [1, 2]}, "Color": {"type": "string", "enum": ["red"]}}
     union = {"anyOf": [{"$ref": "#/$defs/Level"}, {"$ref": "#/$defs/Color"}, {"const": None}, {"type": "number"}, True]}
     told = [{"enum": ["1", "2"]}, {"$ref": "#/$defs/Color"}, {"const": "null"}, {}, True]
-    assert keys_said(union, kinds) == {"anyOf": told}
+    assert string_keys(union, kinds) == {"anyOf": told}
 
 
 def test_an_answer_may_be_an_enum_member_in_a_literal() -> None:

@@ -206,6 +206,33 @@ def test_a_loss_says_where_what_why_and_what_instead() -> None:
     )
 
 
+BLOCKS = [
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "tool_use", "id": "v", "name": "f", "input": {}},
+    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
+]
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "TUFSSw=="}}
+
+
+@pytest.mark.parametrize("before", [[], [IMAGE], [{"type": "text", "text": "first"}]], ids=["alone", "image", "text"])
+@pytest.mark.parametrize("block", BLOCKS, ids=[block["type"] for block in BLOCKS])
+@pytest.mark.parametrize("target", [name for name in FORMATS if name not in ("anthropic", "json_schema")])
+def test_a_block_that_has_no_place_in_a_result_elsewhere_is_told(target: str, block: Any, before: list[Any]) -> None:
+    if target not in writers("result"):
+        return
+    result = {"type": "tool_result", "tool_use_id": "u", "content": [*before, block]}
+    losses = convert(result, source="anthropic", target=target, kind="result").losses
+    assert (f"/content/{len(before)}", block["type"]) in [(loss.pointer, loss.keyword) for loss in losses]
+    assert convert(result, source="anthropic", target="anthropic", kind="result").value == result
+
+
+def test_the_place_of_an_extra_field_is_that_of_the_source() -> None:
+    given = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}]
+    bare = [{"type": "function", "name": "f", "strict": True, "parameters": {"type": "object"}}]
+    found = [convert(one, source="openai", target="mcp", kind="tool").losses for one in (given, bare)]
+    assert [[loss.pointer for loss in losses] for losses in found] == [["/0/function/strict"], ["/0/strict"]]
+
+
 def test_losses_of_a_schema_have_their_place_in_the_source_and_the_name_of_the_tool() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 2}}}
     index = {"x": {"name": "x", "description": "X.", "input_schema": schema}}
@@ -656,7 +683,7 @@ def test_custom_calls_of_the_responses_api_are_read_and_others_told() -> None:
         {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": "ls"},
         {"type": "custom_tool_call_output", "call_id": "c1", "output": "a b"},
     ]
-    written = convert(items, source="openai", target="openai", kind="history").value
+    written = convert(items, target="openai", kind="history").value
     assert written[0]["tool_calls"] == [{"id": "c1", "type": "custom", "custom": {"name": "run", "input": "ls"}}]
     assert [loss.keyword for loss in convert(items[0], source="openai", target="gemini", kind="call").losses] == ["custom"]
     unknown = {"role": "assistant", "content": None, "tool_calls": [{"id": "x", "type": "hosted", "hosted": {}}]}
@@ -874,3 +901,53 @@ def test_a_medium_reaches_openai_by_each_name_of_its_type(mime_type: str, block:
     content = {"role": "user", "parts": [{"text": "What is it?"}, {"inlineData": {"mimeType": mime_type, "data": "AAAA"}}]}
     converted = convert([content], source="gemini", target="openai", kind="history")
     assert converted.value == [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, block]}]
+
+
+IMAGE = {"type": "image", "mime_type": "image/png", "data": "aGk="}
+JSON_TEXT, PLAIN_TEXT = ({"type": "text", "text": text} for text in ('{"a":1}', "A picture."))
+
+
+@pytest.mark.parametrize("via", ["anthropic", "bedrock", "gemini", "interactions"])
+@pytest.mark.parametrize("result", list(itertools.permutations([IMAGE, JSON_TEXT, PLAIN_TEXT])), ids=str)
+def test_texts_and_images_of_a_result_keep_their_order_or_the_loss_is_reported(via: str, result: Any) -> None:
+    call = {"type": "function_call", "id": "c", "name": "look", "arguments": {}}
+    step = {"type": "function_result", "call_id": "c", "name": "look", "result": [*result]}
+    there = convert([call, step], source="interactions", target=via, kind="history")
+    back: Any = convert(there.value, source=via, target="interactions", kind="history")
+    came = next(step["result"] for step in back.value if step["type"] == "function_result")
+    is_kept = [item["type"] for item in came] == [item["type"] for item in result]
+    assert is_kept or via == "gemini"
+    assert is_kept or {"order", "content"} & {loss.keyword for loss in there.losses}
+
+
+def test_a_value_and_the_notes_of_a_result_with_an_image_are_all_written() -> None:
+    response = {"result": {"a": 1}, "notes": ["Cut."]}
+    part = {"functionResponse": {"id": "c", "name": "look", "response": response, "parts": [
+        {"inlineData": {"mimeType": "image/png", "data": "aGk="}}]}}  # fmt: skip
+    made: Any = convert(part, source="gemini", target="interactions", kind="result").value
+    step = made[0] if isinstance(made, list) else made
+    assert step["result"][-1] == {"type": "text", "text": "Note: Cut."} or "Cut." in step["result"][0]["text"]
+    assert [item["type"] for item in step["result"]][:2] == ["text", "image"]
+    assert '"a"' in step["result"][0]["text"]
+
+
+def test_empty_lists_of_required_properties_are_not_written_for_interactions() -> None:
+    inner = {"type": "object", "properties": {"required": {"type": "string"}}, "required": []}
+    schema = {"type": "object", "properties": {"a": inner}, "required": [], "anyOf": [{"required": []}, {"required": ["a"]}]}
+    given = {"name": "f", "description": "d", "inputSchema": schema}
+    made: Any = convert(given, source="mcp", target="interactions", kind="tool")
+    tool_ = made.value[0] if isinstance(made.value, list) else made.value
+    assert tool_["parameters"] == {
+        "type": "object",
+        "properties": {"a": {"type": "object", "properties": {"required": {"type": "string"}}}},
+        "anyOf": [{}, {"required": ["a"]}],
+    }
+    assert made.losses == []
+
+
+def test_a_result_without_its_call_has_a_name_for_interactions_and_the_loss_is_reported() -> None:
+    messages = [{"role": "user", "content": "?"}, {"role": "tool", "tool_call_id": "zzz", "content": "4"}]
+    made: Any = convert(messages, source="openai", target="interactions", kind="history")
+    [result] = [step for step in made.value if step["type"] == "function_result"]
+    assert result["name"] == "unnamed_function"
+    assert [loss.keyword for loss in made.losses] == ["name"]

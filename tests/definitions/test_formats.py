@@ -3,7 +3,8 @@
 `in.json` is an object of the format. `out.json` says what must come of it: its `kind`, its `definitions` if it is tools
 (fields that have their default are left out), and its value in other formats. `losses.json` has the place and keyword of
 every loss, under the same keys. The format must be detected, and naming it must change nothing; `"named": true` in
-`out.json` says that it must be named.
+`out.json` says that it must be named. A value in the case's own format is what comes if the format is not named: if it is,
+nothing changes at all.
 """
 
 from __future__ import annotations
@@ -63,11 +64,20 @@ def outcome(given: Any, out: dict[str, Any], source: str | None) -> tuple[dict[s
 def test_case(case: Path) -> None:
     given, out = loaded(case, "in.json"), loaded(case, "out.json")
     must_be_named = out.pop("named", False)
-    expected = out, loaded(case, "losses.json")
-    assert outcome(given, out, case.parent.name) == expected
+    told = loaded(case, "losses.json")
+    own = case.parent.name
+    elsewhere = tuple({key: value for key, value in each.items() if key != own} for each in (out, told))
+    assert outcome(given, elsewhere[0], own) == elsewhere
     if not must_be_named:
-        assert outcome(given, out, None) == expected
+        assert outcome(given, out, None) == (out, told)
     assert given == loaded(case, "in.json"), "the input was changed"
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_what_is_converted_to_the_format_that_it_is_said_to_have_stays_as_it_is(case: Path) -> None:
+    given, own = loaded(case, "in.json"), case.parent.name
+    converted = convert(given, source=own, target=own)
+    assert (converted.value, converted.losses) == (given, [])
 
 
 def test_every_format_that_has_a_shape_in_json_has_cases() -> None:

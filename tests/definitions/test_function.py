@@ -431,24 +431,78 @@ def test_star_args_and_kwargs_are_an_array_and_a_map():
 
 
 def test_unpacked_star_types_are_taken_whole():
+    def f(*args: *tuple[int, str]): ...
+
+    assert call(f, {"args": [1, "a"]}) == ((1, "a"), {})
+    assert function_tool(f).definition.input_schema["required"] == ["args"]
+    assert schema(f)["properties"]["args"]["description"] == "Further values, in order."
+
+
+def test_the_keys_of_an_unpacked_typed_dict_are_arguments_of_their_own():
+    class Base(typing.TypedDict, total=False):
+        page: int
+
+    class Options(Base):
+        q: Annotated[str, "The query."]
+        when: "typing.NotRequired[datetime.date]"
+        at: typing.Required[int]
+
+    def find(where: str, **options: Unpack[Options]):
+        """Find.
+
+        Args:
+            page: The page.
+        """
+
+    assert schema(find) == {
+        "type": "object",
+        "properties": {
+            "where": {"type": "string"},
+            "page": {"type": "integer", "description": "The page."},
+            "q": {"type": "string", "description": "The query."},
+            "when": {"type": "string", "format": "date"},
+            "at": {"type": "integer"},
+        },
+        "required": ["where", "q", "at"],
+        "additionalProperties": False,
+    }
+    assert call(find, {"where": "a", "q": "b", "at": 1}) == ((), {"where": "a", "q": "b", "at": 1})
+    date = datetime.date(2026, 1, 1)
+    assert call(find, {"where": "a", "q": "b", "at": 1, "when": "2026-01-01"})[1]["when"] == date
+    assert check_arguments(function_tool(find).definition, {"where": "a", "q": "b"}).problems == [
+        "'at' is required but missing"
+    ]
+
+
+def test_a_typed_dict_without_required_keys_needs_nothing():
     class Options(typing.TypedDict, total=False):
         q: int
 
-    def f(*args: *tuple[int, str], **kwargs: Unpack[Options]): ...
-
-    assert call(f, {"args": [1, "a"], "kwargs": {"q": 1}}) == ((1, "a"), {"q": 1})
-    assert function_tool(f).definition.input_schema["required"] == ["args"]
-
-
-def test_kwargs_of_which_some_are_needed_are_needed():
-    class Options(typing.TypedDict):
-        q: int
-        may: typing.NotRequired[int]
-
     def f(*numbers: int, **options: Unpack[Options]): ...
 
-    assert function_tool(f).definition.input_schema["required"] == ["options"]
-    assert call(f, {"options": {"q": 1}}) == ((), {"q": 1})
+    assert "required" not in schema(f)
+    assert call(f, {}) == ((), {})
+    assert call(f, {"numbers": [3], "q": 1}) == ((3,), {"q": 1})
+
+
+def test_a_key_of_an_unpacked_typed_dict_that_is_a_parameter_too_is_refused():
+    class Options(typing.TypedDict):
+        q: int
+
+    def f(q: int, **options: Unpack[Options]): ...  # pyright: ignore[reportGeneralTypeIssues]
+
+    with pytest.raises(ToolNotDeclarableError, match="'q' is a parameter and a key of 'Options'"):
+        function_tool(f)
+
+
+def test_an_unpacked_typed_dict_with_an_unknown_name_is_refused():
+    class Options(typing.TypedDict):
+        q: "NoSuchType"  # pyright: ignore  # noqa: F821
+
+    def f(**options: Unpack[Options]): ...
+
+    with pytest.raises(ToolNotDeclarableError, match="'Options' of 'options' has an annotation that cannot be resolved"):
+        function_tool(f)
 
 
 def test_kwargs_cannot_reach_what_is_already_taken():

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from callgate.embedded.automaton import Choices
-from callgate.embedded.candidates import candidates_of, is_complete, number_lists, said_choices
+from callgate.embedded.candidates import (
+    candidates_of,
+    is_complete,
+    is_given,
+    literal_lists,
+    mentioned_choices,
+    number_lists,
+)
 from callgate.embedded.dates import dates_in, times_in
 from callgate.embedded.mentions import leaves_of, mentions_in
 from callgate.embedded.numbers import arithmetic_in, numbers_in
@@ -39,6 +46,7 @@ TODAY = date(2026, 11, 17)
         ("zwei Stunden, quinze minutes", [2, 15, 2.25]),
         ("version 3.2.1 at 192.168.1.1, ISO-9001, 2027-09-30, 555-1234", []),
         ("the first one, this one", [1]),
+        ("of 5,10 and 15, but 1,250 and 300", [5, 10, 15, 1250, 300]),
     ],
 )
 def test_numbers_are_read_in_digits_and_words(text: str, values: list[float]) -> None:
@@ -53,6 +61,9 @@ def test_numbers_are_read_in_digits_and_words(text: str, values: list[float]) ->
         ("March 14, the 3rd of June", ["2027-03-14", "2027-06-03"]),
         ("tomorrow, next Monday, in two weeks", ["2026-11-18", "2026-11-23", "2026-12-01"]),
         ("am 3. Mai, le 3 mai, 5 de enero de 2028", ["2027-05-03", "2027-05-03", "2028-01-05"]),
+        ("at closing March.11, 2022, Jun.20,2023", ["2022-03-11", "2023-06-20"]),
+        ("from 2023 April 4th to April 8th", ["2023-04-04", "2023-04-08"]),
+        ("April 4 until April 8, 2023, and on 3 May", ["2023-04-04", "2023-04-08", "2027-05-03"]),
         ("object 1978.3, may I, 31 February 2027, 3/4 of it", []),
     ],
 )
@@ -67,6 +78,8 @@ def test_dates_are_read_and_nothing_else_is_one(text: str, days: list[str]) -> N
         ("half past seven pm, quarter to nine", ["19:30:00", "08:45:00"]),
         ("um 14 Uhr 30, noon, 7 o'clock", ["14:30:00", "12:00:00", "07:00:00"]),
         ("five p.m.", ["17:00:00"]),
+        ("a quarter past ten in the morning, half past two in the afternoon", ["10:15:00", "14:30:00"]),
+        ("at 3 in the afternoon, 7:15 in the evening, nine in the morning", ["15:00:00", "19:15:00", "09:00:00"]),
         ("25:10 and 3.14", []),
     ],
 )
@@ -108,6 +121,24 @@ INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "strin
         ("150 or 7", {"level": {**INTEGER, "maximum": 10}}, [7]),
         ("20%", {"share": {**NUMBER, "maximum": 1}}, [0.2]),
         ("on 3 May 2027", {"year": INTEGER}, [2027]),
+        ("started at 300K", {"temperature": {**NUMBER, "description": "Temperature in Kelvin"}}, [300]),
+        ("two charges of 5C and 7C", {"charge": NUMBER}, [5, 7]),
+        ("500 lbs of trash", {"trash_weight": {**INTEGER, "description": "The weight of the trash in pounds"}}, [500]),
+        ("2 pounds of flour", {"grams": NUMBER}, [907.18474]),
+        ("20 pounds a month", {"fee": {**NUMBER, "description": "Amount in pounds"}}, [20]),
+        ("the numbers 45 and 60", {"other": {**INTEGER, "description": "Second number."}}, [45, 60]),
+        ("discounted at 8%", {"discount_rate": NUMBER}, [8, 0.08]),
+        ("a return of 5%", {"return": {**NUMBER, "description": "The return as a decimal"}}, [0.05]),
+        ("5% annual yield after 3 years", {"annual_yield": NUMBER}, [5, 0.05]),
+        ("a room for 2 adults and 3 children", {"child_count": INTEGER}, [3]),
+        ("ironing in Bangkok", {"province": {**INTEGER, "description": "1 corresponds to Bangkok, 2 to Phuket"}}, [1]),
+        ("1,200 bottles of 330 ml", {"bottles": INTEGER}, [1200]),
+        ("it flew for an hour and ten minutes", {"minutes": INTEGER}, [70]),
+        ("expose for a minute and a half", {"seconds": INTEGER}, [90]),
+        ("two stars: Mira at 5.1 and Algol at 2.9", {"magnitude": NUMBER}, [5.1, 2.9]),
+        ("cleaning", {"id": {**INTEGER, "description": "1 for cleaning, 2 for ironing, 3 for dry cleaning"}}, [1, 3]),
+        ("an ironing service", {"id": {**INTEGER, "description": "1 for cleaning service, 2 for ironing service"}}, [2]),
+        ("a full house", {"deck": {**INTEGER, "description": "The size of the deck. Default is 52."}}, [52]),
         ("3 hectares", {"area": {**NUMBER, "description": "Area in square meters"}}, [30000]),
         ("ironing", {"kind": {**INTEGER, "description": "'1' for cleaning, '2' for ironing"}}, [2]),
     ],
@@ -175,9 +206,9 @@ def test_words_of_the_request_itself_give_no_value() -> None:
 
 def test_a_choice_is_recognised_in_other_languages() -> None:
     tool = owner(colour={"type": "string", "enum": ["red", "green"]})
-    assert said_choices(tool.slots[0], mentions_in(["eine rote Lampe"], today=TODAY)) == ["red"]
-    assert said_choices(tool.slots[0], mentions_in(["une lampe verte"], today=TODAY)) == ["green"]
-    assert said_choices(tool.slots[0], mentions_in(["a lamp"], today=TODAY)) == []
+    assert mentioned_choices(tool.slots[0], mentions_in(["eine rote Lampe"], today=TODAY)) == ["red"]
+    assert mentioned_choices(tool.slots[0], mentions_in(["une lampe verte"], today=TODAY)) == ["green"]
+    assert mentioned_choices(tool.slots[0], mentions_in(["a lamp"], today=TODAY)) == []
 
 
 # --- the automaton -------------------------------------------------------------------------------------------------------
@@ -236,8 +267,8 @@ def test_of_two_choices_the_one_beside_the_copied_value_is_meant() -> None:
     days = {"type": "string", "enum": ["monday", "friday"]}
     tool = owner(lesson=TEXT, day=days)
     mentions = mentions_in(["Spinning on Monday for Ayodele and pilates on Friday for Franziska"], today=TODAY)
-    assert said_choices(tool.slots[1], mentions) == ["monday", "friday"]
-    assert said_choices(tool.slots[1], mentions, used=["pilates"]) == ["friday"]
+    assert mentioned_choices(tool.slots[1], mentions) == ["monday", "friday"]
+    assert mentioned_choices(tool.slots[1], mentions, used=["pilates"]) == ["friday"]
 
 
 def test_a_number_beside_the_name_of_an_argument_counts_more_than_one_in_the_clause_of_the_last_value() -> None:
@@ -307,3 +338,169 @@ def test_a_code_beside_the_name_of_its_argument_is_not_missing() -> None:
     of = owner(berth={**TEXT, "description": "Berth such as C-14"}, boat=TEXT)
     said = mentions_in(["Berth A-02 for Marguerite please"], today=TODAY)
     assert [is_complete(slot, of, said) for slot in of.slots] == [True, False]
+
+
+def test_a_further_call_is_offered_the_numbers_that_nothing_names() -> None:
+    tool, mentions = (
+        owner(purchase_amount=NUMBER),
+        mentions_in(["a purchase amount of $30 in Rome, $52 in Oslo"], today=TODAY),
+    )
+    first, further = (candidates_of(tool.slots[0], tool, mentions, is_further=is_further) for is_further in (False, True))
+    assert (first.values, further.values) == (("30",), ("30", "52"))
+
+
+@pytest.mark.parametrize(
+    ("said", "piece"),
+    [
+        ("buy a pizza at McDonald's today", "McDonald's"),
+        ("buy Anna's bike", "Anna"),
+        ("drive from Boston to Washington D.C.", "Washington D.C."),
+        ("call Apple Inc. now", "Apple Inc."),
+    ],
+)
+def test_a_name_may_end_with_what_belongs_to_it(said: str, piece: str) -> None:
+    assert copied(said, piece)
+
+
+def test_a_message_in_quotes_is_no_quoted_value() -> None:
+    assert not mentions_in(["'Get the price of Apple for the last 5 days.'"], today=TODAY).messages[0].quotes
+    assert mentions_in(["Search for 'last 5 days'."], today=TODAY).messages[0].quotes
+
+
+@pytest.mark.parametrize(
+    ("description", "said", "wanted"),
+    [
+        ("Departure in the format 'dd/mm/yyyy HH:MM'", "on 12 March 2023 at 3pm", ["12/03/2023 15:00"]),
+        ("Departure in the format 'dd/mm/yyyy'", "on 12 March 2023 at 3pm", ["12/03/2023"]),
+        ("Departure in the format 'dd/mm/yyyy'", "on 04/03/2023", ["04/03/2023"]),
+        ("Departure in the format 'YYYY-MM-DDTHH:MM:SSZ'", "on 12 March 2023 at 3pm", ["2023-03-12T15:00:00Z"]),
+        ("The time zone to leave from", "at 3pm", []),
+    ],
+)
+def test_a_form_that_the_description_spells_out_counts_more_than_the_name(
+    description: str, said: str, wanted: list[str]
+) -> None:
+    assert offered(said, departure_time={**TEXT, "description": description})[: len(wanted) or None] == wanted or (
+        not wanted and "3pm" not in offered(said, zone={**TEXT, "description": description})
+    )
+
+
+def test_a_moment_or_a_period_is_offered_where_no_form_is_asked_for() -> None:
+    assert offered("closed until 15:30", until=TEXT) == ["15:30"]
+    assert offered("concerts for next month (April 2022)", date=TEXT) == ["next month", "April 2022"]
+    assert offered("closed until 15:30", until={**TEXT, "format": "date"}) == []
+
+
+def test_currencies_are_offered_as_codes() -> None:
+    assert offered("How many Canadian dollars for 500 US dollars?", base_currency=TEXT) == ["CAD", "USD"]
+
+
+def test_an_optional_flag_is_offered_where_its_own_name_was_said() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"place": TEXT, "allow_transfer": {"type": "boolean", "description": "Allows transfer"}},
+        "required": ["place"],
+    }
+    tool = slots_of(ToolDefinition(name="route", description="Find transportation", input_schema=schema))
+    mentions = [mentions_in([said], today=TODAY) for said in ("to Oslo, I can transfer", "a bus to Oslo")]
+    assert [candidates_of(tool.slots[1], tool, one).values for one in mentions] == [("true", "false"), ()]
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["The flight, in the format 'XX123' where 'XX' is the airline", 'JSON such that "{" and "}" surround it'],
+)
+def test_what_a_description_quotes_to_explain_a_form_is_no_list_of_choices(description: str) -> None:
+    assert owner(flight={**TEXT, "description": description}).slots[0].kind != "choice"
+
+
+def test_a_parameter_is_a_url_only_if_its_description_says_so() -> None:
+    described = ["The URL to send it to", "A name that is put into the URL", "A readable URL slug"]
+    kinds = [owner(fabric={**TEXT, "description": description}).slots[0].kind for description in described]
+    assert kinds == ["url", "text", "text"]
+
+
+def test_a_name_after_of_is_copied_from_its_beginning() -> None:
+    said = "12 metres of Harris tweed for Ann Lee"
+    assert [copied(said, piece) for piece in ("Harris tweed", "tweed", "Ann Lee")] == [True, False, True]
+    assert copied("the life of Pope Innocent III", "Innocent III")
+
+
+@pytest.mark.parametrize(("piece", "is_offered"), [("Marguerite", True), ("A-02 for Marguerite", False), ("A-02", False)])
+def test_a_code_that_stands_after_the_name_of_another_argument_is_no_part_of_a_piece(piece: str, is_offered: bool) -> None:
+    tool, mentions = owner(boat=TEXT, berth=TEXT), mentions_in(["Berth A-02 for Marguerite please"], today=TODAY)
+    pieces = [text for one in candidates_of(tool.slots[0], tool, mentions).texts for text in one.pieces(chars_max=60)]
+    assert (piece in pieces) is is_offered
+
+
+@pytest.mark.parametrize(
+    ("said", "piece", "is_offered"),
+    [
+        ("Rescue 2 to Brook Street 9 now", "Brook Street 9", True),
+        ("Rescue 2 to Brook Street 9 now", "Brook Street", False),
+        ("the ranking in the NBA 2021", "NBA", True),
+        ("Pebbles the penguin with 25 a month", "Pebbles the penguin", True),
+        ("Pebbles the penguin with 25 a month", "penguin with 25 a month", False),
+    ],
+)
+def test_a_number_after_a_name_belongs_to_it_and_one_after_a_preposition_does_not(
+    said: str, piece: str, is_offered: bool
+) -> None:
+    assert copied(said, piece) is is_offered
+
+
+def test_an_optional_text_is_no_bare_number_where_the_tool_takes_numbers() -> None:
+    schema = {"type": "object", "properties": {"amount": NUMBER, "month": TEXT}, "required": ["amount"]}
+    tool = slots_of(ToolDefinition(name="record", description="Record it", input_schema=schema))
+    said = mentions_in(["from Pauline, 640"], today=TODAY)
+    assert "640" not in [
+        piece for one in candidates_of(tool.slots[1], tool, said).texts for piece in one.pieces(chars_max=40)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "piece", "is_offered"),
+    [
+        ("weather in Chennai, Tamil Nadu today", "Chennai, Tamil Nadu", True),
+        ("weather in Chennai, Tamil Nadu today", "Chennai", False),
+        ("weather in Rome, Oslo and Bern", "Rome", True),
+        ("I'm at Riga, Latvia, Can you tell me the weather?", "Riga, Latvia", True),
+    ],
+)
+def test_a_place_of_two_names_is_whole_where_both_are_asked_for(said: str, piece: str, is_offered: bool) -> None:
+    assert copied(said, piece, {**TEXT, "description": "In the format 'City, State'"}) is is_offered
+
+
+def test_an_optional_value_is_not_the_one_that_another_argument_has() -> None:
+    schema = {"type": "object", "properties": {"to_email": TEXT, "cc_email": TEXT}, "required": ["to_email"]}
+    tool = slots_of(ToolDefinition(name="write", description="Write", input_schema=schema))
+    mentions = mentions_in(["write to a@example.com"], today=TODAY)
+    assert candidates_of(tool.slots[1], tool, mentions, used=["a@example.com"]).values == ()
+    assert candidates_of(tool.slots[0], tool, mentions).values == ('"a@example.com"',)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_wanted"), [("with main contributions", True), ("no contributions", False), ("all", False)]
+)
+def test_a_flag_whose_name_was_said_is_given(said: str, is_wanted: bool) -> None:
+    tool = owner(include_contributions={"type": "boolean"})
+    assert is_given(tool.slots[0], tool, mentions_in([said], today=TODAY)) is is_wanted
+
+
+def test_numbers_of_listed_things_are_one_list_and_a_table_is_copied_whole() -> None:
+    counts = owner(counts={"type": "array", "items": INTEGER}).slots[0]
+    assert number_lists(counts, mentions_in(["five burgers and six wings"], today=TODAY)) == ["[5, 6]"]
+    table = owner(table={"type": "array", "items": {"type": "array", "items": INTEGER}}).slots[0]
+    assert literal_lists(table, mentions_in(["the table [ [10, 20], [30, 40] ]"], today=TODAY)) == ["[[10, 20], [30, 40]]"]
+    for odd in ("[[a 1]]", "[[1, 2], [x]]", "[1, 2]", "[[]]", "[" * 5_000, "[[1" * 5_000 + "]" * 9_999):
+        assert literal_lists(table, mentions_in([odd], today=TODAY)) == []
+    both = mentions_in(["[[1]], [[2, 3.5]]"], today=TODAY)
+    assert literal_lists(table, both) == ["[[1]]", "[[2, 3.5]]"]
+    assert literal_lists(table, mentions_in(["the table [10, 20]"], today=TODAY)) == []
+
+
+def test_a_code_that_another_argument_has_is_no_beginning_of_a_name() -> None:
+    tool = owner("reserve", glider=TEXT, pilot=TEXT)
+    mentions = mentions_in(["Reserve D-0923 for Henrik"], today=TODAY)
+    texts = candidates_of(tool.slots[1], tool, mentions, used=["D-0923"]).texts
+    assert [piece for one in texts for piece in one.pieces(chars_max=60)] == ["Henrik"]

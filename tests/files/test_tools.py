@@ -112,8 +112,18 @@ def test_async_call_does_the_same_off_the_loop(files: FileTools, root: Path) -> 
             {"path": "a.txt", "old_string": "two", "new_string": "2"},
             "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n",
         ),
-        ("edit_file", {"path": "a.txt", "old_string": "none", "new_string": "2"}, None),
-        ("write_file", {"path": "../x", "content": "a\n"}, None),
+        (
+            "edit_file",
+            {"path": "a.txt", "old_string": "none", "new_string": "2"},
+            "As the files are now, this call would fail: old_string was found 0 times in 'a.txt'; nothing was changed. "
+            "Read the file and copy the text exactly as it is.",
+        ),
+        (
+            "write_file",
+            {"path": "../x", "content": "a\n"},
+            "As the files are now, this call would fail: The path '../x' holds '..', which may lead out of the root; "
+            "write the path without it.",
+        ),
         (
             "write_file",
             {"path": "binary", "content": "a\n"},

@@ -10,8 +10,10 @@ import pytest
 from google import genai
 from google.genai import types as genai_types
 
-from callgate import Gate, GeminiModel, OpenAIModel, Price, UsageError, tool
-from callgate.errors import ModelError, ServerUnavailableError
+from callgate import Gate, GeminiModel, Media, OpenAIModel, Price, UsageError, tool
+from callgate.content.prompt import user_content
+from callgate.errors import InvalidRequestError, ModelError, ServerUnavailableError
+from callgate.events import Notice
 from callgate.gemini import batches
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import surface_from_environment
@@ -215,3 +217,76 @@ def test_what_takes_no_batches_says_so() -> None:
                 await Gate(model_of(fake)).run_many("a", batch=True)
 
     run(story)
+
+
+FILE_GONE = "You do not have permission to access the File lost or it may not exist."
+
+
+def with_file(fake: FakeGemini) -> list[Any]:
+    film = Media(uri=f"{fake.base_url}/v1beta/files/lost", mime_type="video/mp4")
+    return [user_content(["Look.", film]), {"role": "model", "parts": [{"text": "A film."}]}]
+
+
+def test_a_request_of_a_batch_is_sent_again_without_a_file_that_the_server_does_not_have_any_more(unjudged: None) -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake, Gate(model_of(fake)) as gate:
+            replies = await gate.run_many(["a", "b"], history=with_file(fake), batch=True)
+            assert [reply.text for reply in replies] == ["ok", "ok"]
+            assert fake.batches.sizes == [2, 2]
+            assert {refusal.rule for refusal in fake.refusals} == {"file_exists"}
+
+    run(body)
+
+
+@pytest.mark.parametrize("code", [403, 7])
+def test_a_batch_that_is_refused_for_a_file_of_one_request_is_sent_again_with_all(
+    monkeypatch: pytest.MonkeyPatch, unjudged: None, code: int
+) -> None:
+    refused: list[int] = []
+    create = batches.BatchQueue._create
+
+    async def refusing(self: batches.BatchQueue, tickets: Any) -> None:
+        if not any(b"files/lost" in ticket.body for ticket in tickets):
+            return await create(self, tickets)
+        refused.append(len(tickets))
+        error = {"code": code, "message": FILE_GONE, **({"status": "PERMISSION_DENIED"} if code == 403 else {})}
+        for ticket in tickets:
+            try:
+                batches._checked({"error": error}, MODEL)
+            except ModelError as raised:
+                ticket.place.set_exception(raised)
+
+    monkeypatch.setattr(batches.BatchQueue, "_create", refusing)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            model = batched(model_of(fake))
+            model.expect(2)
+            asked = [Conversation([*with_file(fake), user_content("a")]), Conversation([user_content("b")])]
+            found = await asyncio.gather(*[collected(model, ModelRequest(conversation=talk)) for talk in asked])
+            codes = [[item.code for item in items if isinstance(item, Notice)] for items in found]
+            assert codes == [["file_gone", "progress"], ["progress"]]
+            assert (refused, fake.batches.sizes) == ([2], [2])
+
+    run(body)
+
+
+def test_a_file_that_stays_gone_is_the_error_of_the_batch(monkeypatch: pytest.MonkeyPatch, unjudged: None) -> None:
+    async def refuse(self: batches.BatchQueue, tickets: Any) -> None:
+        for ticket in tickets:
+            ticket.place.set_exception(InvalidRequestError(FILE_GONE, gone_file="files/lost"))
+
+    monkeypatch.setattr(batches.BatchQueue, "_create", refuse)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"]) as fake:
+            model = batched(model_of(fake))
+            model.expect(1)
+            with pytest.raises(InvalidRequestError, match="lost"):
+                await collected(model, ModelRequest(conversation=Conversation([user_content("b")])))
+
+    run(body)
+
+
+async def collected(model: BatchModel, request: ModelRequest) -> list[Any]:
+    return [item async for item in model.generate(request)]

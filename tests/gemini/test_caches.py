@@ -10,7 +10,11 @@ import pytest
 from google import genai
 from google.genai import types as genai_types
 
-from callgate import ContextCache, Gate, GeminiModel, UsageError, tool
+from callgate import ContextCache, Gate, GeminiModel, InteractionsModel, ScriptedModel, UsageError, tool
+from callgate.gemini.client import GeminiClient
+from callgate.gemini.surface import surface_from_environment
+from callgate.models import has_context_cache
+from callgate.models.chain import ModelChain
 from callgate.permission import ResultCache
 from callgate.testing import FakeGemini, call
 
@@ -123,18 +127,6 @@ def test_a_beginning_that_is_too_small_or_refused_is_sent_whole() -> None:
 
 def test_a_cache_is_renewed_while_it_is_used_and_made_anew_when_it_has_expired() -> None:
     async def body() -> None:
-        from callgate.gemini.client import GeminiClient
-        from callgate.gemini.surface import surface_from_environment
-
-        class Clock:
-            at = 1_000.0
-
-            def now(self) -> float:
-                return self.at
-
-            async def sleep(self, seconds: float) -> None:
-                self.at += seconds
-
         async with FakeGemini(["one", "two", "three"]) as fake:
             clock = Clock()
             fake.resources.now = clock.now
@@ -151,6 +143,95 @@ def test_a_cache_is_renewed_while_it_is_used_and_made_anew_when_it_has_expired()
             assert [method for method, _ in paths(fake)] == ["POST", "PATCH", "POST", "DELETE"]
 
     run(body)
+
+
+class Clock:
+    """A clock that a test moves; the client and the fake share it."""
+
+    at = 1_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def test_a_renewed_cache_is_used_beyond_its_first_end_and_deleted_with_the_gate() -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            clock = Clock()
+            fake.resources.now = clock.now
+            surface = surface_from_environment({"GOOGLE_GEMINI_BASE_URL": fake.base_url}, api_key="k")
+            model = GeminiModel(MODEL, client=GeminiClient(surface, clock=clock))
+            policy = ContextCache(min_tokens=1_024, uses=1, ttl_s=100)
+            async with Gate(model, system=SYSTEM, cache=policy) as gate:
+                replies = [await gate.run("at the start")]
+                [made] = fake.resources.caches.values()
+                assert made["expires_s"] == 1_100.0
+                clock.at = 1_079.0
+                replies.append(await gate.run("with more than a fifth of its time left"))
+                assert made["expires_s"] == 1_100.0
+                clock.at = 1_081.0
+                replies.append(await gate.run("with less"))
+                assert made["expires_s"] == 1_181.0
+                clock.at = 1_150.0
+                replies.append(await gate.run("after its first end"))
+                assert list(fake.resources.caches) == [made["name"]]
+            assert fake.refusals == []
+            assert fake.resources.caches == {}
+            assert [body.get("cachedContent") for body in sent(fake)] == [made["name"]] * 4
+            assert all(reply.usage.cached_tokens > 2_000 for reply in replies)
+            name = f"/v1beta/{made['name']}"
+            assert [(method, path.partition("?")[0]) for method, path in paths(fake)] == [
+                ("POST", "/v1beta/cachedContents"), ("PATCH", name), ("DELETE", name),
+            ]  # fmt: skip
+            [renewed] = [request for request in fake.requests if request.method == "PATCH"]
+            assert renewed.json == {"ttl": "100s"}
+
+    run(body)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_a_cache_that_cannot_be_renewed_is_used_to_its_end_and_made_anew_then() -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"], repeat_last=True) as fake:
+            clock = Clock()
+            fake.resources.now = clock.now
+            surface = surface_from_environment({"GOOGLE_GEMINI_BASE_URL": fake.base_url}, api_key="k")
+            model = GeminiModel(MODEL, client=GeminiClient(surface, clock=clock))
+            policy = ContextCache(min_tokens=1_024, uses=1, ttl_s=100)
+            async with Gate(model, system=SYSTEM, cache=policy) as gate:
+                await gate.run("a")
+                clock.at += 90
+                fake.resources.caches.clear()
+                assert (await gate.run("b")).text == "ok"
+                assert (await gate.run("c")).usage.cached_tokens > 2_000
+            assert [method for method, _ in paths(fake)] == ["POST", "PATCH", "POST", "DELETE", "DELETE"]
+
+    run(body)
+
+
+def noticed(model: Any, **options: Any) -> list[str]:
+    async def body() -> list[str]:
+        gate = Gate(model, **options)
+        return [event.message async for event in gate.stream("x") if getattr(event, "code", "") == "setting_changed"]
+
+    return asyncio.run(body())
+
+
+def test_a_model_without_a_context_cache_says_that_requests_are_sent_whole() -> None:
+    told = "'scripted' has no context cache in this API: every request is sent whole, as without cache=."
+    assert noticed(ScriptedModel(["ok"]), cache=True) == [told]
+    assert noticed(ScriptedModel(["ok"]), cache=ResultCache()) == []
+    assert noticed(ScriptedModel(["ok"])) == []
+
+
+@pytest.mark.parametrize(("name", "has"), [(MODEL, True), ("gemini-4-flash", False), ("gemma-4-27b-it", False)])
+def test_a_model_tells_by_its_name_whether_it_has_a_context_cache(name: str, has: bool) -> None:
+    assert has_context_cache(GeminiModel(name, api_key="k", env={})) is has
+    spare = InteractionsModel(MODEL, api_key="k", env={})
+    assert has_context_cache(ModelChain([spare, GeminiModel(name, api_key="k", env={})])) is has
 
 
 def test_google_genai_makes_and_uses_a_cache_of_the_same_server() -> None:
@@ -206,5 +287,45 @@ def test_a_cache_whose_run_is_cancelled_while_it_is_made_is_deleted_at_the_end()
                 await asyncio.gather(making, return_exceptions=True)
             assert [method for method, _ in paths(fake)] == ["POST", "DELETE"]
             assert fake.resources.caches == {}
+
+    run(body)
+
+
+def test_a_session_that_is_deleted_takes_the_caches_of_its_history_with_it() -> None:
+    async def body() -> None:
+        async with (
+            FakeGemini(["ok"], repeat_last=True) as fake,
+            Gate(model_of(fake), cache=ContextCache(min_tokens=1_024, uses=1)) as gate,
+        ):
+            for session in ("s", "t"):
+                for prompt in (f"A secret of {session}. " * 800, "more"):
+                    await gate.run(prompt, session=session)
+            assert len(fake.resources.caches) == 2
+            assert await gate.delete("s")
+            [left] = fake.resources.caches.values()
+            assert "A secret of t." in left["contents"][0]["parts"][0]["text"]
+            assert not await gate.delete("never")
+            assert len(fake.resources.caches) == 1
+
+    run(body)
+
+
+def test_a_deletion_without_caches_of_histories_reads_nothing() -> None:
+    def never() -> list[bytes]:
+        raise AssertionError
+
+    async def body() -> None:
+        policy = ContextCache(min_tokens=1_024, history=False)
+        async with (
+            FakeGemini(["ok"], repeat_last=True) as fake,
+            Gate(model := model_of(fake), system=SYSTEM, cache=policy) as gate,
+        ):
+            for _ in range(3):
+                await gate.run("x")
+            assert len(fake.resources.caches) == 1
+            for one in (model, model_of(fake)):
+                assert await one.delete_cached(never) == 0
+            await gate.delete("none")
+            assert len(fake.resources.caches) == 1
 
     run(body)

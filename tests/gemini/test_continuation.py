@@ -78,6 +78,19 @@ def test_the_tokens_of_all_requests_are_summed(stream: bool, surface_of: Any) ->
 
 
 @both
+def test_the_tokens_of_each_modality_are_summed(stream: bool, surface_of: Any) -> None:
+    script = [piece("a", "b25l"), piece("b", "dHdv"), piece("c")]
+    for response, audio in zip(script, (2, 0, 3), strict=True):
+        counts = {"AUDIO": audio, "TEXT": 7 - audio}
+        details = [{"modality": word, "tokenCount": count} for word, count in counts.items() if count]
+        response["usageMetadata"] |= {"promptTokensDetails": details}
+    (reply, _), _ = played(script, stream, surface_of)
+    [found] = [piece["usageMetadata"] for metadata in reply.metadata for piece in metadata.raw]
+    assert found == {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 5}, {"modality": "TEXT", "tokenCount": 16}]}
+    assert (reply.usage.input_tokens, reply.usage.audio_tokens) == (21, 5)
+
+
+@both
 def test_a_request_that_adds_nothing_is_passed_over(stream: bool, surface_of: Any) -> None:
     (reply, _), bodies = played([piece(None, "b25l"), piece(None, "dHdv"), piece("At last.")], stream, surface_of)
     assert reply.text == "At last."

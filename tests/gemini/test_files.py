@@ -20,6 +20,9 @@ from callgate import Gate, GeminiModel, Media, ScriptedModel, UsageError
 from callgate.events import Event, Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import surface_from_environment
+from callgate.history.conversation import Conversation
+from callgate.media_files import with_type
+from callgate.request import ModelRequest
 from callgate.sessions import fork
 from callgate.testing import FakeGemini
 
@@ -198,11 +201,33 @@ def test_small_files_bytes_and_addresses_are_parts_of_the_request(tmp_path: Path
         picture = tmp_path / "p.png"
         picture.write_bytes(b"\x89PNG\r\n\x1a\nrest")
         async with FakeGemini(["Seen."]) as fake, Gate(model_of(fake)) as gate:
-            await gate.run(["Look.", picture, b"%PDF-1.7", Media(uri="https://x.example/v.mp4", mime_type="video/mp4")])
+            await gate.run(["Look.", picture, b"%PDF-1.7", Media(uri="https://x.example/v.mp4")])
             parts = fake.requests[-1].json["contents"][0]["parts"]
             assert fake.refusals == []
         assert [part.get("inlineData", {}).get("mimeType") for part in parts] == [None, "image/png", "application/pdf", None]
         assert parts[3] == {"fileData": {"fileUri": "https://x.example/v.mp4", "mimeType": "video/mp4"}}
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("uri", "mime_type"),
+    [
+        ("gs://bucket/my%20film.MP4?x=1#part", "video/mp4"), ("https://e.com/a.png#top", "image/png"),
+        ("https://www.example.com", ""), ("gs://bucket.pdf", ""), ("https://e.com/film", ""), ("https://[", ""),
+    ],
+)  # fmt: skip
+def test_an_address_in_a_prompt_has_the_type_that_its_last_name_says(uri: str, mime_type: str) -> None:
+    assert with_type(Media(uri=uri)).mime_type == mime_type
+
+
+@pytest.mark.parametrize("uri", ["/etc/hosts", "film.mp4", "file:///etc/hosts", "C:/film.mp4", "C:\\film.mp4", ""])
+def test_a_path_that_is_passed_as_an_address_is_refused_before_anything_is_sent(uri: str) -> None:
+    async def body() -> None:
+        async with FakeGemini(["Seen."]) as fake, Gate(model_of(fake)) as gate:
+            with pytest.raises(UsageError, match="for a file on this machine use path="):
+                await gate.run(["Look.", Media(uri=uri)])
+            assert fake.requests == []
 
     run(body)
 
@@ -292,6 +317,76 @@ def test_a_conversation_goes_on_without_a_file_that_the_server_does_not_have_any
             requests = len(fake.requests)
             assert (await gate.run("still?", session="s")).text == "ok"
             assert len(fake.requests) == requests + 1
+
+    asyncio.run(body())
+
+
+def test_a_file_that_changes_during_its_upload_is_refused_and_nothing_of_it_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callgate.gemini.files, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(callgate.media_files, "INLINE_BYTES_MAX", PIECE)
+    path = tmp_path / "film.mp4"
+    original = VIDEO[:64] + bytes(4 * PIECE)
+    path.write_bytes(original)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"]) as fake, Gate(model_of(fake)) as gate:
+
+            async def change(event: Event) -> None:
+                if isinstance(event, Notice) and event.code == "uploading" and path.read_bytes() == original:
+                    path.write_bytes(original[:-3] + b"new")
+
+            with pytest.raises(UsageError, match="has changed while it was uploaded"):
+                await gate.run(["What?", path], watch=change)
+            assert fake.resources.files == {}
+            path.write_bytes(original)
+            assert (await gate.run(["What?", path])).text == "ok"
+            [kept] = fake.resources.files.values()
+            assert kept.digest.hexdigest() == hashlib.sha256(original).hexdigest()
+
+    asyncio.run(body())
+
+
+def test_a_file_that_changed_between_two_halves_of_its_upload_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callgate.gemini.files, "PIECE_BYTES", PIECE)
+    path = tmp_path / "film.mp4"
+    original = VIDEO[:64] + bytes(4 * PIECE)
+    path.write_bytes(original)
+
+    async def body() -> None:
+        async with FakeGemini(["ok"]) as fake:
+            files = model_of(fake).files
+
+            async def change(sent: int, size: int) -> None:
+                if sent == PIECE:
+                    path.write_bytes(original[: PIECE + 5] + b"new" + original[PIECE + 8 :])
+                if sent == 3 * PIECE:
+                    raise RuntimeError("stopped")
+
+            with pytest.raises(RuntimeError, match="stopped"):
+                await files.upload(Media(path=str(path), mime_type="video/mp4"), change)
+            path.write_bytes(original)
+            with pytest.raises(UsageError, match="has changed while it was uploaded"):
+                await files.upload(Media(path=str(path), mime_type="video/mp4"))
+            assert (await files.upload(Media(path=str(path), mime_type="video/mp4"))).size == len(original)
+
+    asyncio.run(body())
+
+
+def test_tokens_are_counted_without_files_that_the_server_does_not_have_any_more(unjudged: None) -> None:
+    async def body() -> None:
+        async with FakeGemini(["ok"]) as fake:
+            talk = Conversation()
+            uris = [f"{fake.base_url}/v1beta/files/lost{number}" for number in (1, 2)]
+            talk.add_user(["What?", *(Media(uri=uri, mime_type="video/mp4") for uri in uris)])
+            assert await model_of(fake).count_tokens(ModelRequest(conversation=talk)) > 0
+            assert [refusal.rule for refusal in fake.refusals] == ["file_exists"] * 2
+            counted: Any = fake.requests[-1].json
+            left_out = {"text": "(A file of type video/mp4 was here. It is not available any more.)"}
+            assert counted["generateContentRequest"]["contents"][0]["parts"] == [{"text": "What?"}, left_out, left_out]
 
     asyncio.run(body())
 

@@ -585,6 +585,8 @@ def test_streamed_arguments_are_asked_for_only_where_they_exist(surface_of: Surf
         ({"thinking": "deep"}, "use one of"),
         ({"extra_body": {"contents": []}}, "cannot hold 'contents'"),
         ({"extra_body": {"tools": []}}, "cannot hold 'tools'"),
+        ({"temperature": "hot"}, "temperature='hot': expected a number from 0 to 2"),
+        ({"seed": 2**31}, "seed=2147483648: expected a whole number from -2147483648 to 2147483647"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], told: str) -> None:

@@ -352,7 +352,7 @@ def test_a_conversation_grows_by_what_is_said() -> None:
 def test_a_text_of_the_journal_is_held_as_it_is() -> None:
     talk = Conversation()
     content = user(text("hi"), text("there"))
-    talk.add_said(content)
+    talk.add_journaled(content)
     assert talk.last is content
 
 
@@ -368,7 +368,7 @@ def test_a_text_of_the_journal_is_held_as_it_is() -> None:
 )
 def test_what_a_journal_holds_in_another_form_is_read_as_a_prompt(written: Any, read: Any) -> None:
     talk = Conversation()
-    talk.add_said(written)
+    talk.add_journaled(written)
     assert talk.contents == [read]
 
 
@@ -376,7 +376,7 @@ def test_what_a_journal_holds_in_another_form_is_read_as_a_prompt(written: Any, 
 def test_a_journal_cannot_make_the_user_say_what_no_prompt_can(parts: Any) -> None:
     talk = Conversation()
     with pytest.raises(UsageError):
-        talk.add_said({"role": "user", "parts": parts})
+        talk.add_journaled({"role": "user", "parts": parts})
     assert talk.contents == []
 
 

@@ -102,8 +102,8 @@ def judged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
                 (agents if "agent" in body else models).validate_python(body)
             except ValueError as error:
                 problems.append(str(error))
-        problems.extend(fake.breaches)
         await leave(fake, *args)
+        problems.extend(fake.breaches)
 
     monkeypatch.setattr(FakeInteractions, "__aexit__", exit_judged)
     yield

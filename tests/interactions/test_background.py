@@ -13,10 +13,11 @@ import pytest
 from tests.interactions.conftest import Clock, model_for, run, scene_of
 
 from callgate import Gate, Limits, UsageError
-from callgate.errors import RequestTimeoutError
+from callgate.errors import RequestTimeoutError, ServerUnavailableError
 from callgate.events import Notice, ThoughtDelta
 from callgate.machine import facts
 from callgate.store import MemoryStore, open_store
+from callgate.testing.exchange import SSE_TYPE, Body
 from callgate.testing.fake_interactions import FakeInteractions, answer, call, thought
 
 AGENT = "deep-research-preview-04-2026"
@@ -85,6 +86,25 @@ def test_the_id_is_journalled_before_anybody_waits_and_the_run_is_picked_up_by_i
             async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
                 reply = await gate.run(session="s")
             assert (reply.text, len(fake.creations), fake.cancelled) == ("Found.", 1, [])
+
+    run(story)
+
+
+def test_the_id_is_journalled_and_the_run_can_be_cancelled_before_a_notice_names_it() -> None:
+    async def story() -> None:
+        store, kept = MemoryStore(), list[str]()
+        async with FakeInteractions(["Never."], polls=1_000_000) as fake:
+            async with Gate(model_for(fake, Waiting()), store=store, mode="native", **BEHIND) as gate:
+
+                async def watch(event: Any) -> None:
+                    if isinstance(event, Notice) and event.code == "progress" and not kept:
+                        journal = await store.load("s")
+                        kept.extend(fact.id for fact in journal if isinstance(fact, facts.ModelAccepted))
+                        assert gate.cancel("s")
+
+                reply = await gate.run("Search.", session="s", watch=watch)
+            assert (reply.finish_reason, kept) == ("cancelled", [*fake.state.stored])
+            assert fake.cancelled == kept
 
     run(story)
 
@@ -242,5 +262,83 @@ def test_the_limits_of_a_gate_bound_a_background_run_of_a_model_that_is_named(mo
                     with pytest.raises(RequestTimeoutError, match=r"was not done within 0\.01 s"):
                         await same.run("Search.")
             assert len(fake.cancelled) == 3
+
+    run(story)
+
+
+class Broken(FakeInteractions):
+    """A server whose streams of background runs are of no use."""
+
+    how = ""
+
+    async def _get(self, exchange: Any, id: str) -> None:
+        if not exchange.request.streaming:
+            await super()._get(exchange, id)
+        elif self.how == "hangs":
+            await exchange.begin(Body(SSE_TYPE, (), streamed=True))
+            await exchange.until_closed()
+        elif self.how == "empty":
+            await exchange.send_events([], done=False)
+        else:
+            await exchange.error(int(self.how), "api_error" if self.how == "500" else "invalid_request", "No streams.")
+
+
+@pytest.mark.parametrize("how", ["hangs", "empty", "500", "400"])
+def test_a_run_whose_streams_are_of_no_use_is_fetched_whole(how: str) -> None:
+    async def story() -> None:
+        limits = Limits(attempts=2, backoff_s=0.01, idle_s=0.2, background_s=600.0)
+        async with asyncio.timeout(120), Broken(["Found."], polls=3) as fake:
+            fake.how = how
+            async with Gate(model_for(fake, Clock(), limits=limits), mode="native", **BEHIND) as gate:
+                events = [event async for event in gate.stream("Search.")]
+            assert (events[-1].reply.text, fake.cancelled) == ("Found.", [])
+            asked = [request.query["stream"] for request in fake.requests if request.method == "GET"]
+            assert asked.count("true") <= 4, "after two streams that brought nothing, none is asked for"
+
+    run(story)
+
+
+def test_a_failed_run_says_why() -> None:
+    async def story() -> None:
+        failed = {"status": "failed", "steps": [], "errors": [{"code": "api_error", "message": "Boom."}]}
+        async with scene_of([failed], **BEHIND) as it:
+            with pytest.raises(ServerUnavailableError, match=r"Boom\."):
+                await it.ask("Search.")
+
+    run(story)
+
+
+@pytest.mark.parametrize("limit_s", [5.0, 60.0])
+def test_a_run_has_all_of_its_time_before_it_is_cancelled(limit_s: float) -> None:
+    async def story() -> None:
+        limits = Limits(attempts=2, backoff_s=0.01, background_s=limit_s)
+        async with scene_of(["Never."], fake={"polls": 10_000}, model={"limits": limits}, **BEHIND) as it:
+            with pytest.raises(RequestTimeoutError, match=f"was not done within {limit_s:g} s"):
+                await it.ask("Search.")
+            model_clock = it.gate.model._client.clock  # pyright: ignore
+            assert model_clock.time == pytest.approx(limit_s)
+            assert len(it.fake.cancelled) == 1
+
+    run(story)
+
+
+def test_the_tokens_of_a_run_whose_stream_leaves_them_out_are_asked_for() -> None:
+    class Uncounted(FakeInteractions):
+        async def _get(self, exchange: Any, id: str) -> None:
+            found = self.state.stored[id]
+            found.events = [
+                {**event, "interaction": {k: v for k, v in event["interaction"].items() if k != "usage"}}
+                if event["event_type"] == "interaction.completed" else event
+                for event in found.events
+            ]  # fmt: skip
+            await super()._get(exchange, id)
+
+    async def story() -> None:
+        async with asyncio.timeout(120), Uncounted(["Found."], polls=0) as fake:
+            async with Gate(model_for(fake, Clock()), mode="native", **BEHIND) as gate:
+                events = [event async for event in gate.stream("Search.")]
+            assert events[-1].reply.usage.total_tokens > 0
+            asked = [request.query["stream"] for request in fake.requests if request.method == "GET"]
+            assert asked == ["true", "false"]
 
     run(story)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import Gate, GeminiModel, Limits, UsageError, tool
-from callgate.events import CallArgsDelta, CallFinished, CallProposed, RunEnded, TextDelta, ThoughtDelta
+from callgate import ContextCache, Gate, GeminiModel, Limits, UsageError, tool
+from callgate.errors import InvalidRequestError
+from callgate.events import CallArgsDelta, CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
 from callgate.interactions.record import Record
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
-from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, fault, thought
+from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, fault, raw, thought
 
 SKIP = "skip_thought_signature_validator"
 
@@ -76,6 +77,20 @@ def test_a_request_does_not_grow_with_a_history_that_the_server_keeps() -> None:
                 await it.ask(f"Question {number:02}?", session="s")
             sizes = [len(request.body) for request in it.fake.requests]
             assert max(sizes[1:]) - min(sizes[1:]) <= 32
+
+    run(story)
+
+
+def test_a_prompted_answer_with_calls_is_not_chained_to_and_one_in_plain_text_is() -> None:
+    async def story() -> None:
+        async with scene_of(["TOOL_CALL: add(a=1, b=2)", "Three.", "Welcome."], settings={"store": True}) as it:
+            gate = it.gate.with_options(mode="prompted")
+            assert (await gate.run("1 + 2?", session="s")).text == "Three."
+            assert (await gate.run("Thanks.", session="s")).text == "Welcome."
+            assert it.ran == ["add 1 2"]
+            sent = [(bool(body.get("previous_interaction_id")), len(body["input"])) for body in it.fake.creations]
+            assert sent == [(False, 1), (False, 3), (True, 1)]
+            assert it.fake.refusals == []
 
     run(story)
 
@@ -279,6 +294,8 @@ def test_settings_are_those_of_the_other_api_in_the_words_of_this_one() -> None:
         ({"background": "no"}, "background='no': expected True or False"),
         ({"safety": {1: "BLOCK_NONE"}}, "use a mapping such as"),
         ({"safety": "BLOCK_NONE"}, "use a mapping such as"),
+        ({"temperature": "hot"}, "temperature='hot': expected a number from 0 to 2"),
+        ({"response_mime_type": 5}, "response_mime_type=5: expected a text"),
     ],
 )
 def test_a_setting_that_this_api_does_not_have_is_refused_before_anything_is_sent(settings: Any, said: str) -> None:
@@ -287,6 +304,19 @@ def test_a_setting_that_this_api_does_not_have_is_refused_before_anything_is_sen
             with pytest.raises(UsageError, match=said):
                 await it.ask()
             assert it.fake.requests == []
+
+    run(story)
+
+
+def test_a_context_cache_which_this_api_does_not_have_is_told_once_in_a_run() -> None:
+    async def story() -> None:
+        script = [call("add", a=1, b=2), "Three."]
+        async with scene_of(script, cache=ContextCache(min_tokens=1, uses=1), system="Be brief.") as it:
+            events = [event async for event in it.gate.stream("Add.")]
+            assert [event.message for event in events if isinstance(event, Notice)] == [
+                f"{MODEL!r} has no context cache in this API: every request is sent whole, as without cache=."
+            ]
+            assert [request.path for request in it.fake.requests if "cachedContents" in request.path] == []
 
     run(story)
 
@@ -445,3 +475,113 @@ def test_a_negative_number_of_tokens_to_think_is_refused_before_anything_is_sent
 def test_an_api_that_is_no_text_is_refused() -> None:
     with pytest.raises(UsageError, match="api=1: use one of"):
         Gate(MODEL, api=1)  # pyright: ignore[reportArgumentType]
+
+
+CALL = {"type": "function_call", "id": "c1", "name": "add", "arguments": {"a": 1, "b": 2}}
+
+
+def test_a_call_that_came_without_a_thought_goes_back_with_the_placeholder() -> None:
+    async def story() -> None:
+        async with scene_of([raw({"status": "completed", "steps": [CALL]}), "Three.", "Welcome."]) as it:
+            assert (await it.ask("1 + 2?", session="s")).text == "Three."
+            assert (await it.ask("Thanks.", session="s")).text == "Welcome."
+            assert it.ran == ["add 1 2"]
+            assert it.fake.creations[1]["input"][1:3] == [{"type": "thought", "signature": SKIP}, CALL]
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_a_signature_on_the_call_itself_goes_back_as_it_came() -> None:
+    signed = CALL | {"signature": "b3du"}
+
+    async def story() -> None:
+        async with scene_of([raw({"status": "completed", "steps": [signed]}), "Three."]) as it:
+            assert (await it.ask("1 + 2?", session="s")).text == "Three."
+            assert it.fake.creations[1]["input"][1] == signed
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_a_refused_signature_is_raised_at_once_where_none_was_sent() -> None:
+    async def story() -> None:
+        async with scene_of([fault("IF58"), "Never."]) as it:
+            with pytest.raises(InvalidRequestError, match="Corrupted"):
+                await it.ask("Hi.")
+            assert (len(it.fake.creations), it.notices) == (1, [])
+
+    run(story)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_steps_that_come_with_the_end_alone_are_the_answer(stream: bool) -> None:
+    steps = [
+        {"type": "thought", "signature": "c2ln"},
+        {"type": "model_output", "content": [{"type": "text", "text": "Hi."}]},
+    ]
+    end = {"event_type": "interaction.completed", "interaction": {"id": "", "status": "completed", "steps": steps}}
+
+    async def story() -> None:
+        async with scene_of([raw(end), "Not asked again."]) as it:
+            if stream:
+                events = [event async for event in it.gate.stream("Hi?")]
+                assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi."
+            else:
+                assert (await it.ask("Hi?")).text == "Hi."
+            assert len(it.fake.creations) == 1
+
+    run(story)
+
+
+def test_a_signature_of_another_api_is_in_no_text() -> None:
+    part = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "U0VDUkVU"}
+    history = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": [part, {"text": "One."}]}]
+
+    async def story() -> None:
+        async with scene_of(["Fine."]) as it:
+            await it.ask("And?", history=history)
+            assert "U0VDUkVU" not in json.dumps(it.fake.creations[0])
+            assert "executableCode" in json.dumps(it.fake.creations[0])
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("tool_", "sent"),
+    [
+        ({"computerUse": {"environment": "ENVIRONMENT_BROWSER"}}, {"type": "computer_use", "environment": "browser"}),
+        (
+            {"googleSearch": {"searchTypes": {"webSearch": {}, "imageSearch": {}}}},
+            {"type": "google_search", "search_types": ["web_search", "image_search"]},
+        ),
+        ({"google_search": {"search_types": ["web_search"]}}, {"type": "google_search", "search_types": ["web_search"]}),
+    ],
+)
+def test_built_in_tools_are_written_in_the_words_of_this_api(tool_: Any, sent: Any) -> None:
+    async def story() -> None:
+        async with scene_of(["Fine."], tools=[tool_]) as it:
+            await it.ask("Look.")
+            assert it.fake.creations[0]["tools"] == [sent]
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("tool_", "field"),
+    [
+        ({"googleSearch": {"timeRangeFilter": {"startTime": "2026-01-01T00:00:00Z"}}}, "time_range_filter"),
+        ({"retrieval": {"vertexAiSearch": {"datastore": "x"}}}, "vertex_ai_search"),
+    ],
+)
+def test_a_field_of_a_built_in_tool_that_this_api_does_not_have_is_refused_before_anything_is_sent(
+    tool_: Any, field: str
+) -> None:
+    async def story() -> None:
+        async with scene_of(["Never."], tools=[tool_]) as it:
+            with pytest.raises(UsageError, match=field):
+                await it.ask("Look.")
+            assert it.fake.requests == []
+
+    run(story)

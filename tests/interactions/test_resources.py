@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 from tests.interactions.test_background import interrupted
 
-from callgate import Gate
-from callgate.events import Notice
+from callgate import Gate, Limits, Media
+from callgate.errors import ModelError
+from callgate.events import Notice, TextDelta
 from callgate.server.providers import usual_providers
+from callgate.sessions import fork
 from callgate.store import MemoryStore
-from callgate.testing.fake_interactions import FakeInteractions, call
+from callgate.testing.fake_interactions import FakeInteractions, call, fault, raw
 
 VIDEO = bytes(range(256)) * 8
 
@@ -39,6 +43,31 @@ def test_media_that_is_too_large_for_a_request_is_uploaded_and_deleted_with_its_
     run(story)
 
 
+@pytest.mark.parametrize("settings", [{}, {"store": True}])
+def test_a_conversation_goes_on_without_files_that_the_server_does_not_have_any_more(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, bool]
+) -> None:
+    monkeypatch.setattr("callgate.media_files.INLINE_BYTES_MAX", 1_000)
+    films = [Media(data=VIDEO + bytes([number]), mime_type="video/mp4") for number in (1, 2)]
+
+    async def story() -> None:
+        async with scene_of(["Films.", "Gone.", "Still."], settings=settings) as it:
+            await it.ask(["What are these?", *films], session="s")
+            it.fake.resources.files.clear()
+            it.fake.forget()
+            it.notices.clear()
+            assert (await it.ask("And now?", session="s")).text == "Gone."
+            left_out = {"type": "text", "text": "(A file of type video/mp4 was here. It is not available any more.)"}
+            said = it.fake.creations[-1]["input"][0]["content"]
+            assert said == [{"type": "text", "text": "What are these?"}, left_out, left_out]
+            assert [code for code in it.notices if code == "file_gone"] == ["file_gone"] * 2
+            requests = len(it.fake.creations)
+            await it.ask("And then?", session="s")
+            assert len(it.fake.creations) == requests + 1
+
+    run(story)
+
+
 def test_a_session_that_is_deleted_takes_its_interactions_at_the_server_with_it() -> None:
     async def story() -> None:
         async with scene_of([call("add", a=1, b=2), "Three.", "Other."], settings={"store": True}) as it:
@@ -50,6 +79,71 @@ def test_a_session_that_is_deleted_takes_its_interactions_at_the_server_with_it(
             it.fake.forget()  # as Google does after a while
             assert await it.gate.delete("t")
             assert it.fake.refusals == []
+
+    run(story)
+
+
+def part(token: str) -> Any:
+    """A piece of an answer that goes on in another request."""
+    said = [{"type": "thought", "signature": token}, {"type": "model_output", "content": [{"type": "text", "text": "A "}]}]
+    return raw({"status": "requires_continuation", "continuation_token": token, "steps": said})
+
+
+LEFT: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "pieces": ([part("t1"), part("t2"), "end."], {}),
+    "malformed": ([fault("IF55:failed"), "Fine."], {}),
+    "error": ([fault("IF20"), "Fine."], {"fake": {"numbered": False}}),
+    "failed": ([raw({"status": "failed", "steps": [], "errors": [{"code": "api_error", "message": "No."}]})], {}),
+    "safety": ([fault("IF59"), "Fine."], {}),
+    "summaries": (["word " * 200] * 12, {"limits": Limits(context_tokens=900)}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", LEFT)
+def test_interactions_that_no_answer_names_are_deleted_with_their_session(name: str, stream: bool) -> None:
+    script, options = LEFT[name]
+
+    async def story() -> None:
+        async with scene_of(script, settings={"store": True}, **options) as it:
+            for number in range(4 if name == "summaries" else 1):
+                with contextlib.suppress(ModelError):
+                    if stream:
+                        [event async for event in it.gate.stream(f"{number}? {'x ' * 50}", session="s")]
+                    else:
+                        await it.ask(f"{number}? {'x ' * 50}", session="s")
+            assert it.fake.state.stored
+            assert await it.gate.delete("s")
+            assert it.fake.state.stored == {}
+
+    run(story)
+
+
+def test_an_interaction_whose_stream_is_left_in_the_middle_is_deleted_with_its_session() -> None:
+    async def story() -> None:
+        async with scene_of(["word " * 500], settings={"store": True}) as it:
+            async with contextlib.aclosing(it.gate.stream("Go on.", session="s")) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        break
+            assert len(it.fake.state.stored) == 1
+            assert await it.gate.delete("s")
+            assert it.fake.state.stored == {}
+
+    run(story)
+
+
+def test_the_last_of_a_session_and_its_fork_takes_what_both_refer_to_with_it() -> None:
+    async def story() -> None:
+        async with scene_of(["One.", "Two.", "Three."], settings={"store": True}) as it:
+            await it.ask("First?", session="s")
+            await fork(it.gate.store, "s", "t")
+            await it.ask("Second?", session="s")
+            await it.ask("Third?", session="t")
+            assert await it.gate.delete("s")
+            assert len(it.fake.state.stored) == 2
+            assert await it.gate.delete("t")
+            assert it.fake.state.stored == {}
 
     run(story)
 

@@ -67,7 +67,9 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     facts.CallChecked: st.builds(
         facts.CallChecked, id=text, tool=st.none() | text, args=objects, problems=texts, coercions=texts, digest=text
     ),
-    facts.CallDecided: st.builds(facts.CallDecided, id=text, decision=decisions, args=st.none() | objects),
+    facts.CallDecided: st.builds(
+        facts.CallDecided, id=text, decision=decisions, args=st.none() | objects, confirm=st.none() | text
+    ),
     facts.ApprovalAnswered: st.builds(
         facts.ApprovalAnswered,
         id=text,
@@ -78,6 +80,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         by=text,
     ),
     facts.Renamed: st.builds(facts.Renamed, title=text),
+    facts.ExchangeForgotten: st.builds(facts.ExchangeForgotten, exchange=text),
     facts.AlwaysRevoked: st.builds(facts.AlwaysRevoked, rule=st.none() | text),
     facts.CallStarted: st.builds(facts.CallStarted, id=text),
     facts.CallEnded: st.builds(facts.CallEnded, id=text, result=results),
@@ -89,7 +92,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         contents=st.none() | st.lists(contents, max_size=2),
         position=st.none() | st.integers(0, 9),
     ),
-    facts.Adopted: st.builds(facts.Adopted),
+    facts.Adopted: st.builds(facts.Adopted, fork_of=text),
     facts.OutputChecked: st.builds(facts.OutputChecked, value=json_values, problems=texts),
     facts.NestedCall: st.builds(
         facts.NestedCall, parent=text, id=text, name=text, args=st.dictionaries(text, text), result=st.none() | results
@@ -215,6 +218,24 @@ def test_results_as_deep_as_the_limit_can_be_read_again() -> None:
         value = [value]
     fact = facts.CallEnded(id="a", result=ToolResult(call_id="a", name="f", status="finished", value=value))
     assert codec.decode(codec.encode(fact)) == fact
+
+
+@pytest.mark.parametrize("levels", [100, 150, 190, 195, *range(196, 202), 230, 245, *range(248, 255), 300])
+def test_whatever_is_written_can_be_read_again_however_deep(levels: int) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    ended = facts.CallEnded(id="a", result=ToolResult(call_id="a", name="f", status="finished", value=value))
+    started = facts.RunStarted(
+        content={"role": "user", "parts": [{"text": "Go.", "more": value}]}, output={"default": value}
+    )
+    for fact in (ended, started):
+        try:
+            line = codec.encode(fact)
+        except JsonError:
+            assert levels > 240
+        else:
+            assert codec.decode(line) == fact
 
 
 def test_a_known_tool_is_what_its_definition_says() -> None:

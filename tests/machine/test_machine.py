@@ -259,7 +259,7 @@ def test_an_empty_answer_is_asked_for_again_and_then_an_error():
         loop.apply(facts.ModelAnswered(content={"role": "model", "parts": [thought("hm")]}, finish_reason="STOP"))
         assert "empty" in (loop.todo().ask_model or facts.AskModel("")).feedback  # pyright: ignore
     loop.apply(facts.ModelAnswered(content={"role": "model"}, finish_reason="STOP"))
-    assert loop.todo().finish == facts.Finish("STOP", "empty")
+    assert loop.todo().finish == facts.Finish("error", "empty")
 
 
 def test_a_good_answer_after_a_malformed_one_makes_the_loop_forget_it():
@@ -716,7 +716,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_and_taken_when_there_are
     assert (ask.tool_choice, "a is missing" in (ask.feedback or "")) == ("none", True)
     loop.apply(answered(said="{}"))
     loop.apply(facts.OutputChecked(problems=("a is missing",)))
-    assert loop.todo().finish == facts.Finish("STOP", "output", "a is missing")
+    assert loop.todo().finish == facts.Finish("output_error", "output", "a is missing")
     assert loop.conversation.is_model(-1)
 
 
@@ -817,6 +817,32 @@ def test_long_arguments_are_compared_by_a_hash():
     allowed(loop, "look0")
     run_call(loop, "look0")
     loop.apply(answered("look", args={"text": "x" * 100_000}))
+    assert "the same call was made 2 times" in responses(loop)[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"rows": [{"id": 1}]}, {"rows": [{"id": 2}]}),
+        ({"flag": 1}, {"flag": True}),
+        ({"text": None}, {"text": {}}),
+    ],
+)
+def test_calls_that_look_alike_and_differ_are_no_loop(first: dict[str, Any], second: dict[str, Any]):
+    loop = started(repeats=2)
+    for args in (first, second):
+        loop.apply(answered("look", args=args))
+        allowed(loop, "look0")
+        run_call(loop, "look0")
+    assert loop.todo().ask_model == facts.AskModel("auto")
+
+
+def test_rows_that_are_sent_again_are_a_loop_in_any_order_of_their_names():
+    loop = started(repeats=2)
+    loop.apply(answered("look", args={"rows": [{"id": 1, "name": "a"}], "flag": True}))
+    allowed(loop, "look0")
+    run_call(loop, "look0")
+    loop.apply(answered("look", args={"flag": True, "rows": [{"name": "a", "id": 1}]}))
     assert "the same call was made 2 times" in responses(loop)[0]["error"]
 
 

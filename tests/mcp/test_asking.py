@@ -29,7 +29,7 @@ ALLOW = Policy(default="allow")
 def old(*tools: str, host: Host | None = None, **options: Any) -> McpServer:
     """A server of an older revision, which asks by requests of its own."""
     given = json.dumps({"tools": list(tools), "protocol": "2025-11-25", **options})
-    return McpServer("old", command=[sys.executable, "-I", str(HERE / "scripted_server.py"), given], host=host)
+    return McpServer("old", command=[sys.executable, "-I", str(HERE / "scripted_server.py"), given], start_s=120, host=host)
 
 
 def new(host: Host | None = None, **more: Any) -> McpServer:

@@ -230,7 +230,7 @@ def test_failures_are_told_without_traceback_and_media_come_as_what_they_are(mod
 
 
 def test_content_of_another_server_passes_through_with_its_kind_address_and_order():
-    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")])
+    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")], start_s=120)
     direct = Client(StdioServerParameters(command=sys.executable, args=[str(Path(__file__).parent / "content_server.py")]))
     calls = [*(("show", {"kind": kind}) for kind in ("text", "blob", "mixed", "texts", "link")), ("measured", {})]
 
@@ -248,7 +248,7 @@ def test_content_of_another_server_passes_through_with_its_kind_address_and_orde
 
 
 def test_a_model_learns_the_address_of_an_embedded_text():
-    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")])
+    other = McpServer("content", command=[sys.executable, str(Path(__file__).parent / "content_server.py")], start_s=120)
     gate = Gate(ScriptedModel([call("show", kind="text"), "Done."]), [other], policy=Policy(default="allow"))
     (made,) = run(gate.run("Go.")).calls
     assert made.result.value == {
@@ -455,6 +455,26 @@ def test_what_must_be_asked_about_is_asked_of_the_clients_user(mode: str):
         "'note' may change something.",
         "+ a",
     ]
+
+
+@era
+def test_a_call_that_must_be_confirmed_runs_only_when_the_clients_user_types_the_text(mode: str):
+    def said(typed: str | None) -> ElicitResult:
+        return ElicitResult(action="accept", content={"answer": "yes"} | ({} if typed is None else {"confirm": typed}))
+
+    asked, answer = answering(said(None), said("b"), said("c"))
+    notes = Writes()
+    policy = Policy(rules=[{"verdict": "ask", "tool": "note", "confirm": "text"}])
+
+    async def story() -> list[Any]:
+        async with client(ToolServer.of([notes], policy=policy), mode, elicitation_callback=answer) as it:
+            return [await it.call_tool("note", {"text": text}) for text in ("a", "b", "d")]
+
+    with pytest.warns(RuntimeWarning, match="is not confirmed"):
+        results = run(story())
+    assert [result.is_error for result in results] == [True, False, True]
+    assert notes.written == ["b"]
+    assert "To confirm, type 'a'." in asked[0]
 
 
 @era

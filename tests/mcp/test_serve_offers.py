@@ -278,7 +278,7 @@ def test_a_tool_without_such_a_client_fails_with_a_sentence():
 
 @era
 def test_resources_and_prompts_of_a_mounted_server_are_served_too(mode: str):
-    far = McpServer("far", command=[sys.executable, str(HERE / "offering_server.py")], trust=True)
+    far = McpServer("far", command=[sys.executable, str(HERE / "offering_server.py")], start_s=120, trust=True)
 
     async def story() -> list[Any]:
         async with client(ToolServer.of([far, today, greet]), mode) as it:
@@ -301,7 +301,7 @@ def test_resources_and_prompts_of_a_mounted_server_are_served_too(mode: str):
 
 
 def test_a_resource_of_a_server_that_is_not_trusted_is_refused_where_nobody_can_be_asked():
-    far = McpServer("far", command=[sys.executable, str(HERE / "offering_server.py")])
+    far = McpServer("far", command=[sys.executable, str(HERE / "offering_server.py")], start_s=120)
 
     async def story() -> None:
         async with client(ToolServer.of([far]), "auto") as it:

@@ -15,6 +15,7 @@ import pytest
 
 from callgate import Gate, McpServer, Policy, ScriptedModel, ToolError
 from callgate.models import ModelRequest
+from callgate.permission import ResultCache
 from callgate.testing import call
 from callgate.types import ToolContext
 
@@ -100,6 +101,29 @@ def test_headers_of_a_run_reach_the_server_in_that_run_and_in_no_other_at_the_sa
 
     with serving(kind, port):
         assert run(story()) == [{"result": name} for name in ("ada", "bob", "service", "eve", "service", "ada")]
+
+
+@pytest.mark.parametrize("per_session", [True, False])
+def test_a_cached_result_for_the_headers_of_one_user_is_not_given_to_another(per_session: bool):
+    port = free_port()
+
+    async def story() -> list[tuple[object, bool]]:
+        box = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Token": "service"}, trust=True)
+        cache = ResultCache(per_session=per_session)
+        model = ScriptedModel([call("header", name="x-token"), "Done."] * 6)
+        found: list[tuple[object, bool]] = []
+        async with Gate(model, [box], policy=Policy(default="allow"), cache=cache) as gate:
+            for headers in ({"X-Token": "ada"}, {"X-Token": "bob"}, None, {"X-Token": "ada"}, None, {"x-token": "eve"}):
+                given = None if headers is None else {"web": headers}
+                reply = await gate.run("Who am I?", session="team", headers=given)
+                result = reply.calls[-1].result
+                assert result is not None
+                found.append((result.value, any("not run again" in note for note in result.notes)))
+        return found
+
+    with serving("http", port):
+        answers = [("ada", False), ("bob", False), ("service", False), ("ada", True), ("service", True), ("eve", False)]
+        assert run(story()) == [({"result": name}, is_cached) for name, is_cached in answers]
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])

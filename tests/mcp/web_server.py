@@ -5,6 +5,7 @@ import os
 import sys
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
 
 server = MCPServer("web")
 
@@ -15,7 +16,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def header(name: str, ctx: Context) -> str:
     """What the client sent under this name."""
     return dict(ctx.headers or {}).get(name, "")

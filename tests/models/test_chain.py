@@ -149,3 +149,44 @@ def test_a_chain_knows_the_settings_that_all_of_its_models_know_and_counts_with_
     assert asyncio.run(count_tokens(both, request)) == 1
     assert asyncio.run(count_tokens(both.models[1], request)) == 2
     assert asyncio.run(count_tokens(both.models[2], request)) is None
+
+
+def test_a_model_that_stands_in_is_asked_without_what_it_does_not_have_and_notices_say_so() -> None:
+    class Modest(ScriptedModel):
+        known_settings = ("temperature", "thinking")
+        thinking_words = ("low", "high")
+        provider = "other"
+
+    first, second = named("first", ServerUnavailableError("down")), Modest(["Here."], name="second")
+    settings = {"temperature": 0, "safety": {"HARASSMENT": "BLOCK_NONE"}, "thinking": "medium"}
+    gate = Gate([first, second], [add, "google_search"], settings=settings)
+    events = asyncio.run(events_of(gate, "Hi."))
+    assert events[-1].reply.text == "Here."
+    assert second.requests[0].settings == {"temperature": 0, "thinking": "high"}
+    assert second.requests[0].tool_names == ["add"]
+    assert [event.message for event in events if isinstance(event, Notice) and event.code == "setting_changed"] == [
+        "second does not have thinking='medium', and is asked with 'high'.",
+        "second is asked without the setting 'safety', the tool 'googleSearch', which it does not have.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "sent"),
+    [
+        ((), "low", None),
+        (("low",), 500, None),
+        (("low",), "LOW", "low"),
+        (("none", "low"), "high", "low"),
+        (("low",), "odd", None),
+    ],
+)  # fmt: skip
+def test_a_level_of_thinking_that_the_next_model_lacks_is_the_next_one_or_left_out(
+    words: tuple[str, ...], given: Any, sent: Any
+) -> None:
+    class Modest(ScriptedModel):
+        thinking_words = words
+
+    second = Modest(["Here."], name="second")
+    gate = Gate([named("first", ServerUnavailableError("down")), second], settings={"thinking": given})
+    assert asyncio.run(gate.run("Hi.")).text == "Here."
+    assert second.requests[0].settings.get("thinking") == sent

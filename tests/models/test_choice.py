@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from callgate import GeminiModel, InteractionsModel, ScriptedModel
+from callgate import (
+    AnthropicModel,
+    GeminiModel,
+    InteractionsModel,
+    OpenAIModel,
+    OpenAIResponsesModel,
+    ScriptedModel,
+)
 from callgate.errors import UsageError
 from callgate.models.chain import ModelChain
 from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, open_model, provider_of
@@ -77,10 +84,11 @@ def test_what_is_no_model_is_refused(thing: Any) -> None:
     ("name", "said"),
     [
         ("google-vertex:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
-        ("anthropic:claude-5", "there are no models by Anthropic's Messages API; there are those of Gemini ('gemini:NAME')"),
-        ("openai-responses:gpt-5.2", "'openai:gpt-5.2' asks the same one by chat completions"),
-        ("openai-responses:", "'openai:NAME' asks the same one by chat completions"),
-        ("openai-chat:gpt-5.2", "'openai:gpt-5.2'"),
+        ("anthropc:claude-5", "'anthropic:claude-5'"),
+        ("claude:claude-5", "'anthropic:claude-5'"),
+        ("anthropic:", "name one, for example anthropic:"),
+        ("openai-responses:", "name one, for example openai-responses:"),
+        ("openai_response:gpt-5.2", "'openai-responses:gpt-5.2'"),
         ("opnai:gpt-5.2", "'openai:gpt-5.2'"),
         ("foo:bar", "unknown provider 'foo' in the model name 'foo:bar'"),
         ("gemma3:4b", "'openai:gemma3:4b'"),
@@ -121,6 +129,23 @@ def test_google_is_another_name_of_the_provider_gemini() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "kind", "variable"),
+    [
+        ("openai:gpt-5.2", OpenAIModel, "OPENAI_API_KEY"),
+        ("openai-chat:gpt-5.2", OpenAIModel, "OPENAI_API_KEY"),
+        ("openai-responses:gpt-5.2", OpenAIResponsesModel, "OPENAI_API_KEY"),
+        ("anthropic:claude-opus-4-6", AnthropicModel, "ANTHROPIC_API_KEY"),
+    ],
+)
+def test_a_prefix_names_the_api_and_its_key_is_needed(name: str, kind: type[Any], variable: str) -> None:
+    model = open_model(name, mode="native", env={variable: "test-key"})
+    assert isinstance(model, kind)
+    assert model.name == name.partition(":")[2]
+    with pytest.raises(UsageError, match=variable):
+        open_model(name, env=KEY)
+
+
+@pytest.mark.parametrize(
     "model",
     [
         "openai:gpt-5.2", "openai/gpt-5.2", "publishers/openai/models/gpt", "anthropic/claude", "embedded", "embedded:small",
@@ -147,3 +172,21 @@ def test_a_provider_before_a_slash_is_no_gemini_model_except_on_vertex() -> None
         choose_model("openai/gpt-5.2", env=KEY)
     on_vertex = KEY | {"GOOGLE_GENAI_USE_VERTEXAI": "true"}
     assert choose_model("openai/gpt-oss-120b", env=on_vertex).name == "openai/gpt-oss-120b"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "is empty"), (" gemini-3.8-flash", "has a blank in it"),
+        ("gemini 3.8", "has a blank in it"), ("gpt-5.2", "use 'openai:gpt-5.2'"),
+        ("claude-opus-4-6", "use 'anthropic:claude-opus-4-6'"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_model_of_gemini_has_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        open_model(name, env=KEY)
+
+
+def test_a_list_of_models_with_none_in_it_is_refused() -> None:
+    with pytest.raises(UsageError, match="holds None"):
+        open_model(["gemini-3.8-flash", None], env=KEY)  # type: ignore[list-item]

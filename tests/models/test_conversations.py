@@ -1,7 +1,7 @@
 """One suite of conversations, for every way of calling: Gemini by generateContent, by prompt, by the Interactions API
-without and with state at the server, and an OpenAI-compatible server.
+without and with state at the server, an OpenAI-compatible server, and the APIs of OpenAI (Responses) and Anthropic.
 
-The servers are the strict fakes: they refuse what Google and OpenAI would refuse.
+The servers are the strict fakes: they refuse what Google, OpenAI and Anthropic would refuse.
 """
 
 from __future__ import annotations
@@ -15,19 +15,30 @@ from typing import Any, Literal
 
 import pytest
 
-from callgate import Gate, GeminiModel, InteractionsModel, OpenAIModel, Policy, ToolError, tool
+from callgate import (
+    AnthropicModel,
+    Gate,
+    GeminiModel,
+    InteractionsModel,
+    OpenAIModel,
+    OpenAIResponsesModel,
+    Policy,
+    ToolError,
+    tool,
+)
 from callgate.events import CallFinished, CallProposed, CallStarted, RunEnded, TextDelta
 from callgate.gemini.surface import Surface
 from callgate.history.repair import validate
 from callgate.store import MemoryStore
+from callgate.testing.fake_anthropic import FakeAnthropic
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_interactions import FakeInteractions
 from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.scripted_model import call_with
 from callgate.types import FunctionCall, ToolDefinition
 
-Way = Literal["native", "prompted", "openai", "interactions", "stored"]
-WAYS: list[Way] = ["native", "prompted", "openai", "interactions", "stored"]
+Way = Literal["native", "prompted", "openai", "responses", "anthropic", "interactions", "stored"]
+WAYS: list[Way] = ["native", "prompted", "openai", "responses", "anthropic", "interactions", "stored"]
 GEMINI = "gemini-3.8-flash"
 # The same server keeps interactions, or does not.
 _SERVER: dict[Way, Way] = {"stored": "interactions"}
@@ -66,6 +77,7 @@ async def servers(*scripts: tuple[Way, list[Turn]]) -> AsyncIterator[dict[Way, A
             said.setdefault(_SERVER.get(way, way), []).extend(answers(way, script))
         kinds: dict[Way, Any] = {
             "native": FakeGemini, "prompted": FakeGemini, "openai": FakeOpenAI, "interactions": FakeInteractions,
+            "responses": FakeOpenAI, "anthropic": FakeAnthropic,
         }  # fmt: skip
         fakes = {way: await stack.enter_async_context(kinds[way](script)) for way, script in said.items()}
         yield fakes
@@ -108,6 +120,10 @@ async def talk(way: Way, fakes: dict[Way, Any], **options: Any) -> AsyncIterator
     surface = Surface(kind="developer", base_url=base_url, version="v1beta", api_key="test-key")
     if way == "openai":
         model: Any = OpenAIModel("gpt-4.1", base_url=base_url, api_key="test-key")
+    elif way == "responses":
+        model = OpenAIResponsesModel("gpt-5.2", base_url=base_url, api_key="test-key")
+    elif way == "anthropic":
+        model = AnthropicModel("claude-opus-4-6", base_url=base_url, api_key="test-key")
     elif way in ("interactions", "stored"):
         model = InteractionsModel(GEMINI, surface=surface)
         options = {"settings": {"store": way == "stored"}, **options}

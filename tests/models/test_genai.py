@@ -178,3 +178,16 @@ def test_without_the_sdks_streaming_door_answers_come_whole_by_its_public_one():
 def test_something_else_is_no_client():
     with pytest.raises(UsageError, match=r"not a google\.genai\.Client"):
         GenaiModel(object(), MODEL)
+
+
+def test_a_model_of_another_name_is_asked_through_the_same_client():
+    async def story() -> tuple[str, str, str | None]:
+        async with FakeGemini(["Hello."]) as fake:
+            client = client_of(fake)
+            model = GenaiModel(client, MODEL).with_name("gemini-other")
+            async with Gate(model) as gate:
+                await gate.run("Hi")
+            await client.aio.aclose()
+            return model.provider, fake.requests[0].model, fake.requests[0].headers.get("x-mine")
+
+    assert asyncio.run(story()) == ("gcp.gemini", "gemini-other", "yes")

@@ -289,7 +289,7 @@ def test_a_long_result_is_rendered_once_and_not_read_again(monkeypatch: pytest.M
     for _ in range(20):
         conversation.add_model({"role": "model", "parts": [call("add", a=1, b=2)]})
         conversation.add_responses([{"functionResponse": {"name": "add", "response": {"result": "x" * 3_000}}}])
-        rendered = model._asked(request_of(conversation, [ToolDefinition(name="add")])).conversation
+        rendered = model._inner_request(request_of(conversation, [ToolDefinition(name="add")])).conversation
     assert len(read) == 20  # Once each, when it was added.
     assert len(rendered) == len(conversation) == 41
     assert rendered.size_bytes > 60_000
@@ -308,7 +308,7 @@ def test_a_long_conversation_is_rendered_once():
             request = request_of(conversation, definitions)
             async for _ in model.generate(request):
                 pass
-            rendered = model._asked(request).conversation
+            rendered = model._inner_request(request).conversation
             assert rendered.contents == conversation.contents
             bytes_encoded.append(rendered.bytes_encoded)
             conversation.add_model({"role": "model", "parts": [{"text": "Ok."}]})
@@ -318,9 +318,9 @@ def test_a_long_conversation_is_rendered_once():
     assert max(steps) <= min(steps) + 10
     conversation.trim(2_000)
     conversation.add_user("more")
-    assert model._asked(request_of(conversation, definitions)).conversation.contents == conversation.contents
+    assert model._inner_request(request_of(conversation, definitions)).conversation.contents == conversation.contents
     for _ in range(40):
-        model._asked(request_of(Conversation([{"role": "user", "parts": [{"text": "x"}]}]), definitions))
+        model._inner_request(request_of(Conversation([{"role": "user", "parts": [{"text": "x"}]}]), definitions))
     assert len(model._rendered) <= 16
     assert len(model._prompts) <= 16
 
@@ -356,7 +356,7 @@ def test_a_content_of_thoughts_alone_leaves_nothing_behind():
         {"role": "model", "parts": [{"text": "hm", "thought": True}]},
         {"role": "user", "parts": [{"text": "b"}]},
     ])  # fmt: skip
-    asked = PromptedModel(ScriptedModel([]))._asked(request_of(conversation, []))
+    asked = PromptedModel(ScriptedModel([]))._inner_request(request_of(conversation, []))
     assert [content["parts"][0]["text"] for content in asked.contents] == ["a", "b"]
 
 

@@ -46,10 +46,10 @@ def judged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
     async def exit_judged(fake: FakeOpenAI, *args: Any) -> None:
         for sent in fake.requests:
-            problems.extend(
-                _judge().sdk_problems(sent.json) if isinstance(sent.json, dict) else ["a body that is no object"]
-            )
-            problems.extend(_judge().strange_keys(sent.json or {}))
+            api = sent.path.rpartition("/")[2]
+            body = sent.json if isinstance(sent.json, dict) else {}
+            problems.extend(_judge().sdk_problems(body, api) if body else ["a body that is no object"])
+            problems.extend(_judge().strange_keys(body, api))
         problems.extend(refusal.message for refusal in fake.refusals)
         await leave(fake, *args)
 

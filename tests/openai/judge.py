@@ -10,16 +10,21 @@ from pydantic import TypeAdapter, ValidationError
 
 
 @functools.cache
-def _adapter(stream: bool) -> TypeAdapter[Any]:
-    from openai.types.chat import completion_create_params as params
+def _adapter(api: str, stream: bool) -> TypeAdapter[Any]:
+    kind = "Streaming" if stream else "NonStreaming"
+    if api == "responses":
+        from openai.types.responses import response_create_params
 
-    return TypeAdapter(params.CompletionCreateParamsStreaming if stream else params.CompletionCreateParamsNonStreaming)
+        return TypeAdapter(getattr(response_create_params, f"ResponseCreateParams{kind}"))
+    from openai.types.chat import completion_create_params
+
+    return TypeAdapter(getattr(completion_create_params, f"CompletionCreateParams{kind}"))
 
 
-def sdk_problems(body: dict[str, Any]) -> list[str]:
-    """What the types of the SDK have against the body of a request."""
+def sdk_problems(body: dict[str, Any], api: str = "completions") -> list[str]:
+    """What the types of the SDK have against the body of a request to an API, by the end of its path."""
     try:
-        _used_up(_adapter(body.get("stream") is True).validate_python(body))
+        _used_up(_adapter(api, body.get("stream") is True).validate_python(body))
     except ValidationError as error:
         return [str(error)]
     return []
@@ -35,9 +40,12 @@ def _used_up(value: Any) -> None:
             _used_up(inner)
 
 
-def strange_keys(body: dict[str, Any]) -> Iterator[str]:
+def strange_keys(body: dict[str, Any], api: str = "completions") -> Iterator[str]:
     """Top-level keys that the SDK does not know; its types let those pass."""
-    from openai.types.chat import completion_create_params as params
+    from openai.types.chat import completion_create_params
+    from openai.types.responses import response_create_params
 
-    known = {*params.CompletionCreateParamsBase.__annotations__, "stream"}
+    responses = response_create_params.ResponseCreateParamsBase
+    known = {*(responses if api == "responses" else completion_create_params.CompletionCreateParamsBase).__annotations__}
+    known.add("stream")
     yield from (key for key in body if key not in known)

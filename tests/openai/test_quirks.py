@@ -9,13 +9,13 @@ import pytest
 from callgate.openai.quirks import (
     LESSONS,
     QUIRKS,
-    is_local,
     learned,
     quirks_of_answer,
     quirks_of_headers,
     quirks_of_url,
     tools_refused,
 )
+from callgate.wire.credentials import is_local
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from callgate.declaration import declare
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.history import encoded as written
 from callgate.history.conversation import Conversation
-from callgate.openai import messages
 from callgate.openai.quirks import QUIRKS, Quirks
 from callgate.openai.request import SETTINGS, BodyBuilder, settings_of
 from callgate.request import ModelRequest
 from callgate.testing.chat_rules import chat_judge
+from callgate.translation import history
 from callgate.types import Media, ToolDefinition
 
 OPENAI, GENERIC = QUIRKS["openai"], QUIRKS["generic"]
@@ -320,15 +320,15 @@ def test_a_long_result_is_not_read_again_for_every_request(monkeypatch: pytest.M
 
 
 def test_what_is_kept_of_a_long_conversation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "KEPT_MAX", 3)
+    monkeypatch.setattr(history, "KEPT_MAX", 3)
     talk = Conversation([said(f"Number {number}.") for number in range(9)])
     builder = BodyBuilder("m")
     sent = [builder.body(ModelRequest(conversation=talk), OPENAI, stream=False) for _ in range(2)]
     assert sent[0] == sent[1]
-    assert len(builder._writer._kept) <= 3
-    monkeypatch.setattr(messages, "KEPT_BYTES_MAX", 100)
+    assert len(builder._writer._history._kept) <= 3
+    monkeypatch.setattr(history, "KEPT_BYTES_MAX", 100)
     assert builder.body(ModelRequest(conversation=talk), OPENAI, stream=False) == sent[0]
-    assert builder._writer._kept_bytes < 200
+    assert builder._writer._history._kept_bytes < 200
 
 
 def test_a_tool_that_is_declared_without_its_definition_is_refused() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.permission.approval import asked
+from callgate.permission.approval import request_approval
 from callgate.testing import call, text
 from callgate.threads import THREADS
 from callgate.types import FunctionCall, ToolDefinition
@@ -64,7 +64,7 @@ class SyncPerson:
     ids=["async", "partial", "object", "object-of-coroutine", "lambda-of-coroutine", "sync", "sync-partial"],
 )  # fmt: skip
 def test_everything_that_can_be_called_can_be_asked(approve: Any) -> None:
-    assert run(asked(approve, CALL, DEFINITION, "why")) == "yes"
+    assert run(request_approval(approve, CALL, DEFINITION, "why")) == "yes"
 
 
 def test_a_sync_function_is_asked_in_a_thread_of_ours() -> None:
@@ -73,7 +73,7 @@ def test_a_sync_function_is_asked_in_a_thread_of_ours() -> None:
         return "yes"
 
     names: list[str] = []
-    run(asked(approve, CALL, DEFINITION, "why"))
+    run(request_approval(approve, CALL, DEFINITION, "why"))
     assert names == ["callgate-tool"]
 
 

@@ -21,7 +21,7 @@ from callgate import Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, t
 from callgate.adapters.gated_tools import GatedTools
 from callgate.errors import AuditError
 from callgate.mcp.serve import ToolServer
-from callgate.permission import AuditLog, Rule
+from callgate.permission import AuditLog, Rule, audit_files
 from callgate.permission import audit as audit_module
 from callgate.permission.audit import files_of, records_of, verify
 from callgate.permission.hash_chain import Chain, Head, Link, Walk, read_record, seal
@@ -462,6 +462,42 @@ def test_what_cannot_be_written_down_does_not_run(tmp_path: Path, caplog: pytest
     assert [record.getMessage().partition(" cannot be written")[1:] for record in caplog.records] == [
         (" cannot be written", ": File exists; calls are refused until it can be")
     ], "said once, and not twice for each call"
+
+
+def test_a_probe_says_whether_a_record_could_be_written_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "file").touch()
+    log = AuditLog(tmp_path / "file" / "audit.jsonl", anchor=tmp_path / "anchor")
+    sentence = f"the audit log {str(log.path)!r} cannot be written: "
+    assert (log.probe(), log.error, log.failures) == (f"{sentence}File exists", f"{sentence}File exists", 0)
+    (tmp_path / "file").unlink()
+    assert (log.probe(), log.error) == (None, None)
+    assert sorted(path.name for path in log.path.parent.iterdir()) == ["audit.jsonl", "audit.jsonl.head"]
+    log.write([record(1)])
+    for _ in range(2):
+        assert log.probe() is None
+    (tmp_path / "anchor").unlink()
+    (tmp_path / "anchor").mkdir()
+    assert log.probe() == f"{sentence}Is a directory"
+    (tmp_path / "anchor").rmdir()
+    with monkeypatch.context() as full:
+
+        def fail(descriptor: int, data: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+        full.setattr(audit_files.os, "write", fail)
+        assert log.probe() == f"{sentence}No space left on device"
+    with monkeypatch.context() as foreign:  # The folder is somebody else's, and the log in it is not.
+
+        def refuse(**options: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        foreign.setattr(audit_files.tempfile, "TemporaryFile", refuse)
+        assert log.probe() is None
+    log.write([record(2)])
+    assert (verify(log.path).problems, numbers(log.path)) == ((), [1, 2])
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"] * 2
 
 
 def test_a_log_counts_what_it_could_not_write_and_says_when_it_can_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -139,6 +139,7 @@ def append_both(case: Case) -> None:
     case.forge_head(last[0])
 
 
+NESTED = b'{"n":13,"a":' + b"[" * 100_000 + b',"hash":"' + b"0" * 64 + b'"}\n'
 WAYS: dict[str, Callable[[Case], object]] = {
     "edit the first record": lambda c: edit(c, 0, b"charity", b"charitY"),
     "edit a record in the middle": lambda c: edit(c, 4, b"mallory", b"charity"),
@@ -182,6 +183,7 @@ WAYS: dict[str, Callable[[Case], object]] = {
     "cut the log and its head": cut_both,
     "append to the log and its head": append_both,
     "put older copies of the log and its head back": roll_back_both,
+    "append a record that no program can decode": lambda c: put(c, 12, NESTED),
 }  # fmt: skip
 
 # A program that can write the log and its head leaves no trace in them. A key finds all of it but an older state as a
@@ -299,3 +301,56 @@ def test_records_that_power_kept_from_being_announced_are_only_a_note_where_thei
     AuditLog(log.path, key=KEY).write([record(3)])
     found = verify(log.path, key=KEY)
     assert (found.problems, len(found.notes), len(files_of(log.path))) == ((), 1, 1)
+
+
+def test_an_anchor_that_was_emptied_is_said_to_be_empty_and_is_no_anchor(tmp_path: Path):
+    case = Case(tmp_path, anchor=tmp_path / "anchor")
+    (tmp_path / "anchor").write_bytes(b"")
+    found = verify(case.path, anchor=tmp_path / "anchor")
+    assert found.problems == ("the anchor anchor is empty: nothing was ever anchored in it, or it was emptied",)
+    assert found.anchored_since is None
+    assert found.guarantee.startswith("No record is sealed with a key, and none is anchored")
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "key"])
+def test_the_next_writer_notes_that_the_anchor_was_emptied(tmp_path: Path, key: bytes | None):
+    case = Case(tmp_path, key=key, anchor=tmp_path / "anchor")
+    (tmp_path / "anchor").write_bytes(b"")
+    AuditLog(case.path, clock=lambda: 1_800_000_000.0, **case.options).write([record(99)])
+    found = verify(case.path, key=key, anchor=tmp_path / "anchor")
+    noted = "audit.jsonl line 13: the anchor held nothing of the 12 records before it"
+    assert (found.problems, found.notes, found.anchored_since) == ((), (noted,), 1_800_000_000.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda t: t.replace("1700000000.000000", "0.000000", 1), "the anchor has another time for record 1 than the log"),
+        (lambda t: t.replace("1700000000.0", "999999999999.0", 1), "the anchor has another time for record 1 than the log"),
+        (lambda t: f"0 {'0' * 64} 0.000000\n{t}", "anchor line 1 is no anchor of a log"),
+        (
+            lambda t: "".join(t.splitlines(keepends=True)[::-1]),
+            "anchor line 2 is out of order: lines were moved, or the log",
+        ),
+    ],
+    ids=["1970", "after 9999", "before the first record", "reversed"],
+)
+def test_no_log_is_said_to_be_anchored_since_a_time_that_it_does_not_hold(
+    tmp_path: Path, change: Callable[[str], str], problem: str
+):
+    anchor = tmp_path / "anchor"
+    case = Case(tmp_path, anchor=anchor)
+    anchor.write_text(change(anchor.read_text()))
+    found = verify(case.path, anchor=anchor)
+    assert any(said.startswith(problem) for said in found.problems)
+    assert found.anchored_since == 1_700_000_000.0
+
+
+def test_a_sealed_log_that_begins_without_a_time_is_sealed_since_the_first_record_that_has_one(tmp_path: Path):
+    log = AuditLog(tmp_path / "audit.jsonl", key=KEY, file_bytes=300, clock=lambda: 1_700_000_000.0)
+    for n in range(6):
+        log.write([record(n)])
+    log.close()
+    (tmp_path / "audit.jsonl.000001").unlink()
+    found = verify(log.path, key=KEY, pruned=True)
+    assert (found.problems, found.keyed_since) == ((), 1_700_000_000.0)

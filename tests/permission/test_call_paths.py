@@ -8,7 +8,7 @@ import pytest
 
 from callgate import FunctionCall, Policy, ToolDefinition
 from callgate.permission import Rule
-from callgate.permission.call_paths import paths_in
+from callgate.permission.call_paths import LARGE_CHARS, LARGE_VALUES, is_large, paths_in
 from callgate.permission.session_rules import covers, session_rule
 
 READ = ToolDefinition(name="read_file", kind="file", read_only=True)
@@ -141,10 +141,62 @@ def test_no_spelling_of_a_uri_leads_around_a_rule_or_the_sensitive_list(path: st
     assert verdict(Policy(mode="yolo"), SERVER, {"path": secret}) == "ask"
 
 
-@pytest.mark.parametrize("path", ["https://example.com/srv/plan.txt", "http://h/.env", "x" * 5_000, "x" * 50_000 + "%"])
-def test_an_address_on_the_network_and_a_text_too_long_for_a_path_are_no_files(path: str):
+@pytest.mark.parametrize("path", ["https://example.com/srv/plan.txt", "http://h/.env"])
+def test_an_address_on_the_network_is_no_file(path: str):
     policy = Policy(rules=[Rule(verdict="deny", paths=("//srv/plan.txt", "x*"))], mode="yolo")
     assert verdict(policy, SERVER, {"path": path}) == "allow"
+
+
+@pytest.mark.parametrize("path", ["x" * 5_000, "x" * 50_000 + "%"])
+def test_a_text_of_any_length_is_compared_with_the_patterns(path: str):
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=("x*",))], mode="yolo"), SERVER, {"path": path}) == "deny"
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=("y*",))], mode="yolo"), SERVER, {"path": path}) == "allow"
+
+
+PADDED = {
+    "dots": "./" * 2_100 + "{}", "slashes": "a" + "/" * 5_000 + "../{}", "up": "a/../" * 1_000 + "{}",
+    "encoded": "%2e%2f" * 9_000 + "{}", "blanks": " " * 5_000 + "{}", "lines": "{}\n" + "a\n" * 3_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_no_padding_of_a_path_leads_to_a_laxer_verdict(name: str):
+    def padded(path: str) -> dict[str, str]:
+        return {"path": PADDED[name].format(path)}
+
+    deny = Policy(rules=[Rule(verdict="deny", paths=("secret/**",))], default="allow")
+    assert verdict(deny, SERVER, padded("secret/x")) == "deny"
+    assert verdict(deny, SERVER, padded("docs/x")) == "allow"
+    assert verdict(deny, SERVER, padded("s*/x")) == "deny", "it may be the folder"
+    assert verdict(Policy(mode="yolo"), SERVER, padded(".env")) == "ask"
+    allow = Policy(rules=[Rule(verdict="allow", paths=("docs/**",))], default="deny")
+    assert verdict(allow, SERVER, {"path": "docs/a", "other": padded("secret/x")["path"]}) == "deny"
+
+
+def test_a_rule_about_an_argument_holds_for_the_shortest_spelling_of_a_long_path():
+    rule = Rule(verdict="deny", tool="fetch", args={"path": "secret/x"})
+    assert verdict(Policy(rules=[rule], default="allow"), SERVER, {"path": "./" * 2_100 + "secret/x"}) == "deny"
+
+
+def test_a_path_with_wildcards_that_is_too_long_to_be_compared_may_be_any():
+    rule = Rule(verdict="deny", paths=("secret/**",))
+    assert verdict(Policy(rules=[rule], default="allow"), SERVER, {"path": "{" + "a" * 5_000 + ",secret}/x"}) == "deny"
+
+
+@pytest.mark.parametrize(
+    "word", ["secret/x", "se''cret/x", 'se"cre"t/x', "sec\\ret/x", "\\x73ecret/x", "\\163ecret/x", "s*/x"]
+)
+@pytest.mark.parametrize("end", ["; : " + "a " * 2_500, "; : " + "a" * 5_000, " " * 5_000, "\n" + "echo a\n" * 700])
+def test_no_padding_of_a_command_leads_to_a_laxer_verdict(word: str, end: str):
+    policy = Policy(rules=[Rule(verdict="deny", paths=("secret/**",))], default="allow")
+    many = [f"p{number}" for number in range(100)]
+    for args in (
+        {"command": f"cat {word}{end}"},
+        {"argv": ["sh", "-c", f"cat {word}{end}"]},
+        {"argv": ["cat", word, *many]},
+    ):
+        assert verdict(policy, SHELL, args) == "deny"
+    assert verdict(policy, SHELL, {"command": f"cat docs/x{end}"}) == "allow"
 
 
 def test_the_words_of_a_command_are_looked_for_in_its_folder():
@@ -178,10 +230,27 @@ def test_a_call_with_very_many_values_is_read_value_by_value_once():
     values = ["a"] * 25_000 + [f"w/{place}.x" for place in range(2_000)]
     assert verdict(policy, SERVER, {"x": values}) == "allow"
     assert verdict(policy, SERVER, {"x": [*values, "./etc/x"]}) == "deny"
-    assert paths_in(SERVER, {"x": values, "y": ["a", ["a"]]}).count("a") == 2, "once for each argument"
+    assert paths_in(SERVER, {"x": values, "y": ["a", ["a"]]}).count("a") == 1, "once for all arguments"
 
 
 @pytest.mark.parametrize("path", ["Cargo.toml", "flake.nix", "Procfile", "bunfig.toml", "deploy/x.service"])
 def test_a_write_to_a_file_that_makes_programs_run_code_is_asked_about(path: str):
     assert verdict(Policy(mode="yolo"), WRITE, {"path": path}) == "ask"
     assert verdict(Policy(mode="yolo"), READ, {"path": path}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({}, False),
+        ({"x": "a", "y": [1, {"z": None}]}, False),
+        ({"x": ["a"] * (LARGE_VALUES + 1)}, True),
+        ({"x": [["a"] * 50] * 50}, True),
+        ({"x": ({"y": ("a",) * 1_000},) * 3}, True),
+        ({"x": "a" * LARGE_CHARS}, True),
+        ({"x": [{"y": "a" * 1_000}] * 201}, True),
+        ({"x": [{"y": "a" * 900}] * 201}, False),
+    ],
+)
+def test_arguments_of_many_values_or_characters_at_any_depth_are_large(args: dict[str, Any], expected: bool):
+    assert is_large(args) is expected

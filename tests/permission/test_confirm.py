@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.errors import UsageError
-from callgate.events import ApprovalNeeded
+from callgate.errors import NotConfirmedError, UsageError
+from callgate.events import ApprovalNeeded, Notice
 from callgate.permission import Answered, Approval, Rule
 from callgate.testing import call
 from callgate.types import FunctionCall, ToolDefinition
@@ -131,3 +131,45 @@ def test_every_rule_that_wants_a_confirmation_gets_one() -> None:
     other = Policy(rules=[Rule(verdict="ask", tool="move", confirm="dst"), Rule(verdict="ask", tool="mo*", confirm="src")])
     assert own.strictest(other).confirmation(tool, {"src": "a", "dst": "b"}) == "a b"
     assert own.confirmation(tool, {"src": "a", "dst": "b"}) == "a"
+
+
+def test_a_yes_to_a_paused_run_without_the_name_is_refused_and_can_be_given_again() -> None:
+    ran = list[str]()
+    gate = gate_for("later", ran)
+    (waiting,) = gate.run_sync("Drop it", session="s").approvals
+    assert waiting.confirm == "orders"
+    for given in ("yes", Answered(answer="yes", confirm="order")):
+        with pytest.raises(NotConfirmedError, match="answer yes with confirm='orders'"):
+            gate.run_sync(None, session="s", answers={waiting.call.id: given})
+    reply = gate.run_sync(None, session="s", answers={waiting.call.id: Answered(answer="yes", confirm="orders")})
+    assert (ran, reply.text) == (["orders"], "Done.")
+
+
+def policy_notices(rule: Rule) -> list[str]:
+    """The notices about the policy of a run that drops a table."""
+    gate = gate_for("no", [], policy=Policy(rules=[rule]))
+    return [event.message for event in gate.stream_sync("Drop it") if isinstance(event, Notice) and event.code == "policy"]
+
+
+def test_a_rule_that_confirms_by_an_argument_that_no_tool_of_it_has_is_reported() -> None:
+    assert policy_notices(Rule(verdict="ask", tool="drop", confirm="nosuch")) == [
+        "the rule has nothing to confirm a call by: ask 'drop' (the tool 'drop' has no argument 'nosuch', so the approver "
+        "types the name of the tool; it has 'name', 'force')"
+    ]
+    assert policy_notices(Rule(verdict="ask", tool="drop", confirm="name")) == []
+
+
+def test_a_rule_for_several_tools_is_reported_only_if_none_has_the_argument() -> None:
+    def tool_with(name: str, **schema: Any) -> ToolDefinition:
+        return ToolDefinition(name=name, input_schema={"type": "object", **schema})
+
+    named = tool_with("drop_table", properties={"name": {"type": "string"}})
+    other = tool_with("drop_all", properties={"force": {"type": "boolean"}})
+    unknown = tool_with("drop_any")
+    policy = Policy(rules=[Rule(verdict="ask", tool="drop_*", confirm="name")])
+    assert policy.against([named, other]).problems == ()
+    assert policy.against([other, unknown]).problems == (), "its schema does not say what it has"
+    [problem] = policy.against([other]).problems
+    assert "'drop_all' has no argument 'name'" in problem
+    [nested] = Policy().strictest(policy).against([other]).problems
+    assert nested == problem

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel, tool
-from callgate.events import RunEnded
-from callgate.permission import Hook, Rule
+from callgate.errors import NotConfirmedError
+from callgate.events import ApprovalNeeded, RunEnded
+from callgate.permission import Answered, Hook, Rule
 from callgate.testing import call
 from callgate.types import CallRecord, FunctionCall
 
@@ -133,6 +134,68 @@ def test_a_question_is_not_taken_back_by_a_laxer_policy(
         return await gate.run(session="s")
 
     assert (state(run(story)), payments.paid) == expected
+
+
+CONFIRMED = Policy(rules=[Rule(verdict="ask", tool="pay", confirm="to")])
+BY_TOOL = Policy(rules=[Rule(verdict="ask", tool="pay", confirm="nothing")])
+LATER = {
+    "asks": (ASKS, "evil"),
+    "allows": (Policy(default="allow"), "evil"),
+    "yolo": (Policy(mode="yolo"), "evil"),
+    "the same": (CONFIRMED, "evil"),
+    "another text": (BY_TOOL, "evil pay"),
+}
+
+
+@pytest.mark.parametrize(("policy", "text"), LATER.values(), ids=LATER)
+def test_a_confirmation_is_not_taken_back_by_a_laxer_policy(
+    payments: Payments, tmp_path: Path, policy: Policy, text: str
+) -> None:
+    async def story() -> str:
+        call_id = await paused(payments, f"{tmp_path}/s.db", CONFIRMED)
+        gate = payments.gate("ok", policy=policy, approve=later, store=f"{tmp_path}/s.db")
+        for answer in ("yes", "always", Answered(answer="yes", confirm=text.upper()), FunctionCall(name="pay", args={})):
+            with pytest.raises(NotConfirmedError, match="is not confirmed"):
+                await gate.run(session="s", answers={call_id: answer})
+        assert payments.paid == []
+        return state(await gate.run(session="s", answers={call_id: Answered(answer="yes", confirm=text)}))
+
+    assert (run(story), payments.paid) == ("finished", ["evil"])
+
+
+@pytest.mark.parametrize(("policy", "text"), LATER.values(), ids=LATER)
+def test_an_approver_that_is_asked_again_by_another_policy_is_shown_the_text_and_must_repeat_it(
+    payments: Payments, tmp_path: Path, policy: Policy, text: str
+) -> None:
+    async def story(answer: Any) -> tuple[str, str]:
+        async def approve(*_: Any) -> Any:
+            return answer
+
+        gate = payments.gate("ok", policy=policy, approve=approve, store=f"{tmp_path}/s.db")
+        events = [event async for event in gate.stream(session="s")]
+        (asked,) = [event.confirm for event in events if isinstance(event, ApprovalNeeded)]
+        return asked, state(events[-1].reply) if isinstance(events[-1], RunEnded) else ""
+
+    run(lambda: paused(payments, f"{tmp_path}/s.db", CONFIRMED))
+    assert run(lambda: story(Answered(answer="yes", confirm=text))) == (text, "finished")
+    assert payments.paid == ["evil"]
+
+
+def test_other_arguments_are_confirmed_by_their_own_text_or_by_the_one_that_was_asked_for(
+    payments: Payments, tmp_path: Path
+) -> None:
+    async def story(policy: Policy, confirm: str) -> None:
+        store = f"{tmp_path}/{len(payments.paid)}.db"
+        call_id = await paused(payments, store, CONFIRMED)
+        gate = payments.gate("ok", policy=policy, approve=later, store=store)
+        edited = {"to": "good"}
+        with pytest.raises(NotConfirmedError):
+            await gate.run(session="s", answers={call_id: Answered(answer="yes", args=edited)})
+        await gate.run(session="s", answers={call_id: Answered(answer="yes", args=edited, confirm=confirm)})
+
+    run(lambda: story(CONFIRMED, "good"))
+    run(lambda: story(Policy(default="allow"), "evil"))
+    assert payments.paid == ["good", "good"]
 
 
 def test_a_call_whose_answer_is_put_off_again_goes_on_waiting_without_an_approver(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from callgate import Executor, FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
-from callgate.events import ApprovalNeeded
+from callgate import Executor, FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, sessions
+from callgate.events import ApprovalNeeded, CallStarted
 from callgate.permission import Answered, Rule
 from callgate.permission.guard import CallGuard, Guard
 from callgate.permission.rates import Rate, RateLimits
@@ -190,6 +190,38 @@ def test_a_preview_that_fails_hangs_or_is_endless_does_not_keep_anybody_from_bei
     cut = previewed(large).preview
     assert cut is not None
     assert cut.endswith("x\n... 5 more characters are not shown")
+
+
+def test_what_a_person_agreed_to_is_kept_with_the_call_as_it_ran():
+    class Previewing(Save):
+        async def preview(self, args: Any) -> str:
+            return f"+{args['path']}"
+
+    async def story() -> Any:
+        script = [call("save", path=name) for name in ("a", "b", "c", "d")]
+        model = ScriptedModel([item for one in script for item in (one, "ok")])
+        asked = Asked("yes", Answered(answer="yes", args={"path": "edited"}), "no", "later")
+        gate = Gate(model, [Previewing()], approve=asked)
+        started: list[str | None] = []
+        for _ in range(4):
+            started += [event.preview async for event in gate.stream("Go", session="s") if isinstance(event, CallStarted)]
+        (waiting,) = (await sessions.load(gate.store, "s")).reply.approvals
+        await gate.run(None, session="s", answers={waiting.call.id: "yes"})
+        return started, [record.preview for record in sessions.replayed(await gate.store.load("s")).settled]
+
+    assert run(story()) == (["+a", "+edited"], ["+a", "+edited", None, "+d"])
+
+
+def test_a_call_that_nobody_was_asked_about_has_no_preview():
+    class Previewing(Save):
+        async def preview(self, args: Any) -> str:
+            raise AssertionError("not called")
+
+    async def story() -> Any:
+        gate = Gate(ScriptedModel([call("save", path="a"), "ok"]), [Previewing()], policy=Policy(mode="yolo"))
+        return [record.preview for record in (await gate.run("Go")).calls]
+
+    assert run(story()) == [None]
 
 
 # --- all together --------------------------------------------------------------------------------------------------------

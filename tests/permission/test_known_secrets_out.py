@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import re
@@ -15,13 +16,17 @@ import pytest
 from click.testing import CliRunner
 
 import callgate
-from callgate import Gate, GeminiModel, McpServer, Policy, ScriptedModel
+from callgate import Gate, GeminiModel, McpServer, Policy, ScriptedModel, ToolContext
 from callgate.cli import cli
 from callgate.config.known_secrets import remember_secrets
-from callgate.events import Notice
+from callgate.errors import ServerUnavailableError
+from callgate.events import CallProgress, Notice
+from callgate.mcp.serve import ToolServer
+from callgate.permission import Hook, Rule
 from callgate.testing import call
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_gemini import call as model_call
+from mcp import Client
 
 KEY = "AIzaSyTESTKEY-abcdefghijklmnopqrstu1234"
 TOKEN = "hdr-Secret-0123456789xyz"
@@ -110,7 +115,7 @@ def test_what_a_dying_server_says_of_its_variables_reaches_neither_the_model_nor
     told: list[str] = []
 
     async def story() -> tuple[str, str]:
-        server = McpServer("d", command=[sys.executable, str(tmp_path / "die.py")], env={"TOK": TOKEN})
+        server = McpServer("d", command=[sys.executable, str(tmp_path / "die.py")], start_s=120, env={"TOK": TOKEN})
         model = ScriptedModel([call("die"), "ok"])
         async with Gate(model, [server], policy=Policy(mode="yolo")) as gate:
             async for event in gate.stream("x"):
@@ -132,6 +137,84 @@ def test_the_error_of_a_tool_has_no_known_secrets() -> None:
     reply = run(Gate(ScriptedModel([call("connect"), "ok"]), [connect]).run("x"))
     assert "refused for" in str(reply.calls[0].result.error)
     assert TOKEN not in str(reply.calls[0].result.error)
+
+
+def observed(gate: Gate, kind: Any, text: str = "x") -> list[str]:
+    async def story() -> list[str]:
+        async with gate:
+            return [event.message async for event in gate.stream(text) if isinstance(event, kind)]
+
+    return run(story())
+
+
+def ping() -> str:
+    """Ping."""
+    return "pong"
+
+
+def failing_approval() -> Gate:
+    async def approve(*_: Any) -> Any:
+        raise ConnectionError(f"said: no access with {TOKEN}")
+
+    return Gate(ScriptedModel([call("ping"), "ok"]), [ping], policy=Policy(rules=["ask ping"]), approve=approve)
+
+
+def failing_hook() -> Gate:
+    command = [sys.executable, "-c", f"import sys; print('said: {TOKEN}', file=sys.stderr); sys.exit(1)"]
+    hook = Hook(command=command, when="before", tool="ping")
+    return Gate(ScriptedModel([call("ping"), "ok"]), [ping], policy=Policy(hooks=[hook]))
+
+
+def failing_model() -> Gate:
+    class Broken(ScriptedModel):
+        async def generate(self, request: Any) -> Any:
+            raise ServerUnavailableError(f"said: {TOKEN}")
+            yield
+
+    return Gate([Broken(["x"]), ScriptedModel(["ok"])])
+
+
+def rule_about_a_secret() -> Gate:
+    policy = Policy(rules=[Rule(verdict="deny", tool="ping", args={"nothing": f"said: {TOKEN}"})])
+    return Gate(ScriptedModel([call("ping"), "ok"]), [ping], policy=policy)
+
+
+@pytest.mark.filterwarnings("ignore:approve failed:RuntimeWarning")
+@pytest.mark.parametrize("gate", [failing_approval, failing_hook, failing_model, rule_about_a_secret])
+def test_no_notice_has_a_known_secret(gate: Any) -> None:
+    remember_secrets(TOKEN)
+    told = observed(gate(), Notice)
+    assert [text for text in told if "said:" in text]
+    assert [text for text in told if TOKEN in text] == []
+
+
+def test_the_warning_about_a_failed_approval_has_no_known_secret() -> None:
+    remember_secrets(TOKEN)
+    with pytest.warns(RuntimeWarning, match="approve failed") as warned:
+        run(failing_approval().run("x"))
+    assert [str(one.message) for one in warned if TOKEN in str(one.message)] == []
+
+
+def progressing(context: ToolContext) -> str:
+    """Progress."""
+    context.progress(f"said: {base64.b64encode(TOKEN.encode()).decode()} and {TOKEN}", 0.5)
+    return "done"
+
+
+def test_progress_has_no_known_secret_in_a_run_or_at_a_dispatcher() -> None:
+    remember_secrets(TOKEN)
+    told = observed(Gate(ScriptedModel([call("progressing"), "ok"]), [progressing]), CallProgress)
+
+    async def dispatched() -> None:
+        async with Client(ToolServer.of([progressing]).sdk) as client:
+            await client.call_tool("progressing", progress_callback=note)
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    run(dispatched())
+    gone = "[redacted: known secret]"
+    assert told == [f"said: {gone} and {gone}"] * 2
 
 
 @pytest.mark.parametrize(

@@ -406,8 +406,12 @@ def test_a_server_that_others_call_is_allowed_by_its_name_and_if_no_rule_may_be_
     ("tool", "args", "expected"),
     [
         (ToolDefinition(name="run", kind="command"), {"command": ["make"]}, "for exactly this"),
-        (ToolDefinition(name="save", kind="file"), {"path": "src/a"}, "for /src/**"),
-        (ToolDefinition(name="save", kind="file"), {"path": "a", "to": "src/b"}, "for /*, /src/**"),
+        (ToolDefinition(name="save", kind="file"), {"path": "src/a"}, "for everything below src"),
+        (
+            ToolDefinition(name="save", kind="file"),
+            {"path": "a", "to": "src/b"},
+            "for any file directly in the top folder and everything below src",
+        ),
         (ToolDefinition(name="save", kind="file"), {}, "with any arguments"),
         (ToolDefinition(name="pay", kind="mcp", server="bank"), {"to": "x"}, "with any arguments"),
     ],

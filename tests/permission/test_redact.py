@@ -464,3 +464,12 @@ def test_the_password_of_a_client_is_hidden_in_a_list_of_words():
     ]
     assert CLEAN.value(["redis-cli", "-a", "mine", 5]) == ["redis-cli", "-a", "[redacted]", 5]
     assert CLEAN.value(["docker", "-u", "1000:1000"]) == ["docker", "-u", "1000:1000"]
+
+
+@pytest.mark.parametrize(
+    "command", ["run --token {}", "curl -u me:{} x", "mysql -p{} x", "redis-cli -a {} x", "run --token '{}' x"]
+)
+def test_a_known_secret_in_a_command_is_replaced_once(command: str):
+    secret = "made-up-and-known-5"
+    shown = Redactor([secret]).text(command.format(secret))
+    assert shown == command.format("[redacted: known secret]")

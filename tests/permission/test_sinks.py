@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import logging
@@ -10,6 +11,7 @@ import random
 import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,8 +126,8 @@ def test_no_sink_shows_a_known_secret_in_any_encoding(
     handler.setStream(log)
     left: set[tuple[str, str]] = set()
     shown = 0
+    remember_secrets(*secrets)
     for number, secret in enumerate(secrets):
-        remember_secrets(secret)
         texts = [encode(secret) for encode in ENCODINGS.values()]
         audit = tmp_path / f"{number}.jsonl"
         before = log.tell()
@@ -148,6 +150,50 @@ def test_no_sink_shows_a_known_secret_in_any_encoding(
     assert len(ENCODINGS) >= 20
     assert shown == 7 * count
     assert left == set()
+
+
+SPREAD_SECRET = "Zq7xKp29LmVtRw4s"
+_BYTES = SPREAD_SECRET.encode()
+SPREAD: dict[str, object] = {
+    "numbers": [*_BYTES],
+    "floats": [float(one) for one in _BYTES],
+    "texts of numbers": [str(one) for one in _BYTES],
+    "characters": [*SPREAD_SECRET],
+    "lists of one character": [[one] for one in SPREAD_SECRET],
+    "halves": [SPREAD_SECRET[:8], SPREAD_SECRET[8:]],
+    "pieces": [SPREAD_SECRET[at : at + 4] for at in range(0, 16, 4)],
+    "hexadecimal bytes": [f"{one:02x}" for one in _BYTES],
+    "chunks of base64": [base64.b64encode(_BYTES).decode()[at : at + 8] for at in range(0, 24, 8)],
+    "table of numbers": {str(place): one for place, one in enumerate(_BYTES)},
+    "table of characters": {str(place): one for place, one in enumerate(SPREAD_SECRET)},
+    "keys": {f"{SPREAD_SECRET[at : at + 4]}": at for at in range(0, 16, 4)},
+    "deep": {"a": [{"b": [1, 2, {"c": [*SPREAD_SECRET]}]}]},
+}
+
+
+@pytest.mark.parametrize("form", SPREAD)
+def test_a_known_secret_that_is_spread_over_a_list_or_table_is_in_no_record_and_no_export(form: str, tmp_path: Path):
+    remember_secrets(SPREAD_SECRET)
+    value = {"before": ["a", 1], "x": SPREAD[form], "after": [None, True, 2.5, float("inf")]}
+
+    def note(x: Any) -> Any:
+        """Notes it."""
+        return x
+
+    async def story() -> str:
+        store = MemoryStore()
+        async with Gate(ScriptedModel([call("note", x=value), "ok"]), [note], store=store, audit=tmp_path / "log") as gate:
+            await gate.run("x", session="s")
+            found = await store.load("s")
+        return json.dumps(sessions.export_session({"id": "s"}, list(found)))
+
+    clear = json.dumps(SPREAD[form])
+    exported, record = asyncio.run(story()), json.loads((tmp_path / "log").read_text().splitlines()[0])
+    for shown in (exported, json.dumps(record["args"]["x"]), json.dumps(redact_known_in(value))):
+        assert "[redacted: known secret]" in shown
+        assert clear not in shown
+        assert clear.strip("[]{}") not in shown
+    assert (record["args"]["x"]["before"], redact_known_in(value)["before"]) == (["a", 1], ["a", 1])
 
 
 def test_tokens_of_logins_and_secret_headers_are_known(tmp_path: Path):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from google import genai
 from google.genai import types as genai_types
 
-from callgate import Gate, GeminiModel, Media
+from callgate import Gate, GeminiModel, Media, ScriptedModel
+from callgate.cli import main
+from callgate.cli.recap import show_recap
 from callgate.cli.render import Terminal
 from callgate.content.collect import Collector
 from callgate.events import Event, MediaReceived, MetadataReported, ServerStepReported
 from callgate.metadata import Citation, SearchLink, Source
 from callgate.sessions import load
-from callgate.store import open_store
-from callgate.testing import FakeGemini
+from callgate.store import MemoryStore, open_store
+from callgate.testing import FakeGemini, call
 
 SOURCE = Source(uri="https://a.example/1", title="a.example")
 CANDIDATE: dict[str, Any] = {
@@ -91,6 +96,25 @@ def test_a_reply_its_events_and_its_journal_hold_what_google_genai_reads_from_th
     asyncio.run(body())
 
 
+def test_passages_of_an_earlier_answer_are_not_taken_for_passages_of_the_reply() -> None:
+    """An answer with sources that calls a function, and then an answer without sources."""
+    candidate = {**CANDIDATE, "content": {"role": "model", "parts": [{"text": "Oslo is dry."}, call("add", a=1, b=2)]}}
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async def body() -> None:
+        model = ScriptedModel([{**ANSWER, "candidates": [candidate]}, "The sum is 3."])
+        reply = await Gate(model, tools=[add]).run("Weather, and 1 + 2?")
+        assert (reply.text, reply.citations) == ("The sum is 3.", [])
+        assert reply.metadata[0].citations == (CITATION,)
+        assert reply.sources == [SOURCE]
+        assert reply.search_links == [SearchLink(text="oslo", url="https://www.google.com/search?q=oslo")]
+
+    asyncio.run(body())
+
+
 def test_a_session_that_is_loaded_again_has_the_metadata(tmp_path: Path) -> None:
     async def body() -> None:
         path = tmp_path / "s.db"
@@ -103,6 +127,31 @@ def test_a_session_that_is_loaded_again_has_the_metadata(tmp_path: Path) -> None
             await store.aclose()
 
     asyncio.run(body())
+
+
+def test_the_json_of_the_command_has_all_that_was_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    with FakeGemini.in_thread([ANSWER]) as fake:
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.base_url)
+        assert main(["chat", "-m", "gemini-3.8-flash", "--ephemeral", "-o", "json", "Weather?"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["sources"][0]["uri"], shown["search_links"][0]["text"]) == (SOURCE.uri, "oslo")
+    assert [found["safety_ratings"] for found in shown["answer_metadata"]] == [CANDIDATE["safetyRatings"]]
+
+
+def test_a_resumed_conversation_shows_the_sources_of_its_last_answer_and_has_its_media() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    terminal, store = Terminal(out, err, {}), MemoryStore()
+    asyncio.run(Gate(ScriptedModel([ANSWER]), store=store).run("Weather?", session="s"))
+    show_recap(SimpleNamespace(run=asyncio.run, session="s"), terminal, SimpleNamespace(store=store))  # type: ignore[arg-type]
+    assert err.getvalue().splitlines()[-3:] == [
+        "Oslo is dry.", "[1] a.example: https://a.example/1", "Google Search: oslo: https://www.google.com/search?q=oslo",
+    ]  # fmt: skip
+    assert terminal.media == [IMAGE]
 
 
 def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_characters() -> None:

@@ -12,7 +12,7 @@ from callgate.models.chain import ModelChain
 from callgate.models.demo import DemoModel
 from callgate.models.modes import ByAbility
 from callgate.models.prompted import PromptedModel
-from callgate.testing import text
+from callgate.testing import answer, call, text
 
 PRICE = Price(input=1.0, output=1.0)
 
@@ -51,3 +51,27 @@ def test_a_model_of_this_machine_has_no_price_and_needs_none() -> None:
     assert EmbeddedModel.is_free
     assert DemoModel.is_free
     assert billed_names(ModelChain([scripted("a"), DemoModel(lambda *parts, **more: {})])) == ["a"]
+
+
+def test_a_run_that_ends_at_a_limit_of_cost_says_what_it_spent() -> None:
+    asked = answer(call("add", a=1, b=2), usage={"promptTokenCount": 1_000_000, "totalTokenCount": 1_000_000})
+
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    async def costs(limits: Limits) -> list[tuple[str, float | None]]:
+        gate = Gate(ScriptedModel([asked], repeat_last=True, name="m"), [add], limits=limits, prices={"m": PRICE})
+        replies = [await gate.run(prompt, session="s") for prompt in ("x", "y")]
+        return [(reply.finish_reason, reply.cost) for reply in replies]
+
+    assert asyncio.run(costs(Limits(run_cost=2.5))) == [("cost_limit", 3.0)] * 2
+    assert asyncio.run(costs(Limits(run_cost=0.0))) == [("cost_limit", 0.0)] * 2
+    assert asyncio.run(costs(Limits(session_cost=2.0))) == [("cost_limit", 2.0), ("cost_limit", 0.0)]
+
+
+@pytest.mark.parametrize(("tier", "factor"), [("flex", 0.5), ("SERVICE_TIER_PRIORITY", 2.0), ("standard", 1.0), (None, 1.0)])
+def test_the_service_tier_counts_in_the_cost(tier: str | None, factor: float) -> None:
+    answered = answer(text("end"), usage={"promptTokenCount": 1_000_000, "totalTokenCount": 1_000_000})
+    gate = Gate(ScriptedModel([answered], name="m"), settings={"service_tier": tier}, prices={"m": PRICE})
+    assert asyncio.run(gate.run("x")).cost == pytest.approx(factor)

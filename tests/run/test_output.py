@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
 from callgate import Gate, GeminiModel, Limits, OpenAIModel, ScriptedModel, tool
-from callgate.errors import OutputError, UsageError
+from callgate.errors import ModelError, OutputError, UsageError
 from callgate.events import Notice, RunEnded, TextDelta, to_json
 from callgate.gemini.surface import Surface
 from callgate.history.repair import validate
@@ -25,7 +25,7 @@ from callgate.machine.facts import Cancelled, CheckOutput, Finish, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.openai.quirks import QUIRKS
 from callgate.run.output import Output, output_of
-from callgate.sessions import state_from_facts
+from callgate.sessions import load, state_from_facts
 from callgate.store import MemoryStore, open_store
 from callgate.testing import answer, call, empty
 from callgate.testing.fake_gemini import FakeGemini
@@ -249,7 +249,7 @@ def test_a_kept_answer_that_no_longer_fits_says_so() -> None:
 
 def test_a_schema_of_the_journal_reads_as_the_type_did() -> None:
     for kind, text, plain in ((list[int], '{"answer": [1]}', [1]), (Point, '{"x": 1}', {"x": 1})):
-        assert Output.told(output_of(kind).schema).read(text) == OutputChecked(value=plain)
+        assert Output.from_schema(output_of(kind).schema).read(text) == OutputChecked(value=plain)
 
 
 json_values = st.recursive(
@@ -306,6 +306,15 @@ def test_after_the_last_repair_the_error_says_what_is_wrong_and_carries_the_repl
     assert error.reply.output is None
     assert validate(error.reply.contents) == []
     assert error.reply.contents[-1]["parts"] == [{"text": "Never."}]
+
+
+@pytest.mark.parametrize(("said", "reason"), [("No.", "output_error"), (empty("STOP"), "error")])
+def test_a_run_that_raised_is_not_loaded_as_a_success(said: Any, reason: str) -> None:
+    gate = Gate(ScriptedModel([said] * 9), store=MemoryStore())
+    with pytest.raises(ModelError):
+        run(gate.run("How warm is it?", session="s", output=Weather))
+    reply = run(load(gate.store, "s")).reply
+    assert (reply.ok, reply.finish_reason, reply.output) == (False, reason, None)
 
 
 def test_no_repairs_at_all_may_be_asked_for() -> None:
@@ -515,3 +524,9 @@ def test_the_embedded_model_answers_with_a_value_of_the_type(embedded: None) -> 
     assert reply.output.city == "Oslo"
     choice: Reply = run(Gate(EmbeddedModel(announce=False)).run("Is snow white or black?", output=Literal["white", "black"]))
     assert choice.output in ("white", "black")
+
+
+def test_an_answer_of_another_type_in_the_form_that_was_asked_for_is_no_text() -> None:
+    assert output_of(str).read('{"answer": 5}').problems == ("answer: 5 is an integer, but a string is needed",)
+    assert output_of(str).read('{"answer": "5"}').value == "5"
+    assert output_of(str).read('Say {"answer": 5}.').value == 'Say {"answer": 5}.'

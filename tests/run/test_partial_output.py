@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import decimal
+import enum
+import ipaddress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, create_model, field_validator
 
 from callgate import Gate, ScriptedModel
 from callgate.events import OutputDelta, RunEnded, to_json
@@ -123,3 +127,50 @@ def test_an_unfinished_number_is_no_value_yet():
     assert {partial.y for partial in partials} <= {None, -25}
     assert [partial.x for partial in fed(Point, '{"x": 12')] == [None]
     assert [partial.names for partial in fed(Point, '{"names": ["no 12')][-1] == ["no 12"]
+
+
+class Size(enum.Enum):
+    LOW = "low"
+    LOWEST = "lowest"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [
+        (datetime.datetime, '"2026-11-18T10:30:45"', datetime.datetime(2026, 11, 18, 10, 30, 45)),
+        (list[datetime.datetime], '["2026-11-18T10:30:45"]', [datetime.datetime(2026, 11, 18, 10, 30, 45)]),
+        (decimal.Decimal, '"1234.56"', decimal.Decimal("1234.56")),
+        (int, '"1234"', 1234),
+        (float | None, '"12.5"', 12.5),
+        (bool, '"true"', True),
+        (Size, '"lowest"', Size.LOWEST),
+        (Literal["a", "ab"], '"ab"', "ab"),
+        (ipaddress.IPv4Address, '"10.0.0.12"', ipaddress.IPv4Address("10.0.0.12")),
+    ],
+)
+def test_a_string_that_stands_for_something_else_than_text_counts_when_it_is_complete(
+    kind: Any, written: str, value: Any
+) -> None:
+    made = create_model("Made", v=(kind, ...), z=(int, 0))
+    partial = PartialOutput(made, is_wrapped=False)
+    found = [got[0].v for sign in '{"v": ' + written + ', "z": 1}' if (got := partial.feed(sign)) is not None]
+    assert [one for one in found if one not in (None, [])] == [value, value]
+
+
+def test_a_text_of_a_union_grows_and_stays_a_text() -> None:
+    made = create_model("Made", v=(datetime.date | str, ...))
+    partial = PartialOutput(made, is_wrapped=False)
+    found = [got[0].v for sign in '{"v": "2026-11-18"}' if (got := partial.feed(sign)) is not None]
+    assert (found[-1], {type(one) for one in found}) == ("2026-11-18", {str, type(None)})
+
+
+class Branch(BaseModel):
+    name: str
+    kids: list[Branch] = []
+
+
+@pytest.mark.parametrize("text", ['{"name": "root", "kids": [{"name": "a"}]}', '{"answer": {"name": "root", "kids": []}}'])
+def test_a_type_that_is_recursive_at_its_root_has_partial_values_with_and_without_the_wrapper(text: str) -> None:
+    partial = PartialOutput(Branch, is_wrapped=True)
+    found = [got[0] for sign in text if (got := partial.feed(sign)) is not None]
+    assert {one.name for one in found} >= {"r", "ro", "roo", "root"}

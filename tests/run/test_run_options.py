@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Annotated, Any, Optional, Protocol, TypedDict, TypeVar
 
 import pytest
 
@@ -292,6 +292,36 @@ def test_a_tool_may_leave_the_type_of_deps_open_or_name_one_with_parameters() ->
         Gate(ScriptedModel([call("typed"), "x"]), [typed], policy=Policy(rules=["allow typed"])).run("x", deps={"size": 4})
     )
     assert [found.result.value for found in reply.calls] == [4]
+
+
+@tool(isolation="process")
+def isolated(context: ToolContext[User]) -> str:
+    """Say who the user is, in another process."""
+    return context.deps.name
+
+
+def test_a_tool_of_a_worker_process_that_needs_deps_is_refused_when_it_is_registered() -> None:
+    with pytest.raises(
+        UsageError, match=r"'isolated' takes a ToolContext\[User\] and runs in a worker process, which deps="
+    ):
+        Gate(ScriptedModel(["x"]), [isolated])
+
+
+def test_deps_may_be_one_of_several_classes_or_none() -> None:
+    def greet(context: ToolContext[User | None]) -> str:
+        """Greet the user, if there is one."""
+        return f"Hello, {context.deps.name if context.deps is not None else 'you'}."
+
+    def open_for(context: Annotated[ToolContext[Optional[User] | int], "the user, or a number"]) -> str:  # noqa: UP045
+        """Open the door."""
+        return str(context.deps)
+
+    for deps, said in ((User("ann"), "Hello, ann."), (None, "Hello, you.")):
+        reply = run(Gate(ScriptedModel([call("greet"), "x"]), [greet]).run("x", deps=deps))
+        assert reply.calls[0].result.value == said
+    assert run(Gate(ScriptedModel([call("open_for"), "x"]), [open_for]).run("x", deps=7)).calls[0].result.value == "7"
+    with pytest.raises(UsageError, match=r"takes a ToolContext\[User \| None \| int\], and the run has a 'str'"):
+        run(Gate(ScriptedModel(["x"]), [open_for]).run("x", deps="seven"))
 
 
 @pytest.mark.parametrize("headers", [{"who": "x"}, {"who": {"Authorization": 3}}, {"who": {"A": "b\nc"}}])

@@ -509,6 +509,16 @@ def test_bounds_of_listed_integers_that_no_double_holds_are_moved_outwards(wire,
         assert all(wire.accepts(compiled, field, {"x": value}) for value in values), compiled.schema
 
 
+@pytest.mark.parametrize("field", ["parametersJsonSchema", "parameters"])
+def test_listed_objects_without_a_required_name_are_none_of_the_values(field: str) -> None:
+    needs = {"required": ["a"], "enum": [{}, {"a": 1}]}
+    assert sent(needs, field)["description"] == '(only {"a": 1})'
+    text = sent({"required": ["a"], "enum": [{}, "s"]}, field)
+    assert (text["type"].lower(), text["enum"]) == ("string", ["s"])
+    with pytest.raises(ToolNotDeclarableError):
+        compile_schema({"type": "object", "required": ["a"], "allOf": [{"enum": [{}, None]}]}, field=field)
+
+
 @pytest.mark.parametrize("schema", [None, [], "object", 5])
 def test_a_schema_that_is_no_object_is_told_when_it_is_used(schema) -> None:
     with pytest.raises(

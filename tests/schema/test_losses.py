@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from callgate.definitions.json_node import value_at
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema import check_arguments, compile_schema
 from callgate.schema.refs import escaped
@@ -16,8 +17,8 @@ from callgate.schema.validator import usable_validator
 from callgate.types import Loss, ToolDefinition
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
-SCHEMAS = 60 if SCALE == 1 else 6_200
-"""For each of the drafts; in a soak more than 30,000 in all, with some millions of verdicts."""
+SCHEMAS = 60 if SCALE == 1 else 310 * SCALE
+"""For each of the drafts; in a soak of scale 20 more than 30,000 in all, with some millions of verdicts."""
 INSTANCES = 30
 DRAFTS = {
     4: "http://json-schema.org/draft-04/schema#",
@@ -31,6 +32,13 @@ TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 REFS = ("#", "#/definitions/A", "#/definitions/B", "#/properties/a")
 TEXTS = ("", "a", "ab", "abc")
 NUMBERS = (-2, -1, 0, 0.5, 1, 2, 3, 10)
+
+
+INWARD = frozenset(
+    ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "items", "additionalItems",
+     "prefixItems", "unevaluatedItems", "contains")
+)  # fmt: skip
+"""Keywords whose schemas are about what is in a value."""
 
 
 class Maker:
@@ -122,20 +130,32 @@ class Maker:
     }  # fmt: skip
 
 
-def is_told(error: Any, losses: list[Loss]) -> bool:
-    """Whether a loss says why a value may pass: of a keyword on the way to the one that refuses it, or at that place.
+def is_told(schema: Any, error: Any, losses: list[Loss]) -> bool:
+    """Whether a loss says why a value may pass: at the place of the keyword that refuses it, above it or below it.
 
-    The validator names the place where a reference leads to, and a loss may stand where it comes from: then the names of the
-    properties that the value lies in tell it, or that the reference was not followed.
+    The validator names the place where a reference leads to, and a loss may stand where it comes from. So if a reference is
+    on the way, or in what refuses the value, these count as well: losses of a definition, of a keyword on the way, of the
+    reference itself, and of the properties that the value lies in.
     """
     steps = [str(step) for step in error.schema_path]
     at = f"{''.join(f'/{escaped(step)}' for step in steps)}/"
     within = [f"/properties/{escaped(step)}/" for step in error.instance_path]
-    keywords = {*steps, "$ref"} | ({"if"} if {"then", "else"} & {*steps} else set())
+    has_reference = (
+        "$ref" in steps
+        or at.startswith("/definitions/")
+        or len(INWARD & {*steps}) < bool(error.instance_path)  # From inside of the value back to the whole schema.
+        or '"$ref": "' in json.dumps(value_at(schema, at[:-1]))
+    )
 
     def tells(loss: Loss) -> bool:
         where = f"{loss.pointer.removesuffix(f'/{loss.keyword}') if loss.keyword in ('enum', 'const') else loss.pointer}/"
-        return loss.keyword in keywords or at.startswith(where) or where.startswith(at) or any(x in where for x in within)
+        if at.startswith(where) or where.startswith(at) or loss.keyword == "$ref":
+            return True
+        if loss.keyword == "if" and {"then", "else"} & {*steps}:
+            return at.startswith(where.removesuffix("if/"))
+        return has_reference and (
+            loss.keyword in {*steps, *INWARD} or where.startswith("/definitions/") or any(x in where for x in within)
+        )
 
     return any(map(tells, losses))
 
@@ -177,7 +197,7 @@ def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
                 # A tool that takes no arguments is sent none, and that says it all.
                 if is_empty and any("additionalProperties" in error.schema_path for error in errors):
                     continue
-                if not any(is_told(error, compiled.losses) for error in errors):
+                if not any(is_told(schema, error, compiled.losses) for error in errors):
                     found.append(("untold", field, [*errors[0].schema_path], compiled.schema, schema, args))
     return found
 
@@ -245,6 +265,15 @@ def test_listed_values_are_those_that_keep_to_the_limits_beside_them(values, lim
     branches = sent.get("anyOf", [sent])
     assert [value for branch in branches for value in branch.get("enum", [])] == left
     assert not {loss.keyword for loss in compiled.losses} & {*limits}
+
+
+@pytest.mark.parametrize("field", ["parametersJsonSchema", "parameters"])
+@pytest.mark.parametrize("condition", [{}, True, False, {"required": ["b"]}])
+def test_a_condition_is_told_if_anything_depends_on_it(field, condition) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "if": condition}
+    assert losses_of({**schema, "then": {"required": ["a"]}}, field) == [("/if", "if")]
+    assert losses_of({**schema, "else": {"required": ["a"]}}, field) == [("/if", "if")]
+    assert losses_of(schema, field) == []
 
 
 def test_what_cannot_be_sent_beside_or_around_listed_values_is_told() -> None:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import anthropic
 import pytest
 from google.genai import types as genai_types
 
-from callgate import Gate, GeminiModel
+import anthropic
+from callgate import Gate, GeminiModel, Policy
 from callgate.testing import FakeGemini
 
 URI, TITLE = "https://a.example/1", "a.example"
@@ -93,6 +93,54 @@ def test_a_client_of_gemini_gets_the_candidate_as_google_sent_it(site: Any) -> N
     assert [part.executable_code.code for part in candidate.content.parts if part.executable_code] == ["print(1)"]
 
 
+def test_a_client_of_gemini_gets_the_details_of_usage(serve: Callable[..., Any]) -> None:
+    details = {"promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 2}, {"modality": "TEXT", "tokenCount": 1}]}
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 1, "totalTokenCount": 4, **details}
+    with FakeGemini.in_thread([{"candidates": [CANDIDATE], "usageMetadata": usage}]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        body = {"contents": [{"parts": [{"text": "Weather?"}]}]}
+        answer = serve(Gate(model)).post("/v1beta/models/callgate:generateContent", body).json
+    assert answer["usageMetadata"] == usage
+
+
+def counted(text: int, audio: int = 0, image: int = 0) -> dict[str, Any]:
+    """The usage of one answer, by modality, as Gemini reports it."""
+    prompt = [{"modality": "TEXT", "tokenCount": text}, *([{"modality": "AUDIO", "tokenCount": audio}] if audio else [])]
+    made = {"candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": image}]} if image else {}
+    counts = {"promptTokenCount": text + audio, "candidatesTokenCount": image or 1}
+    return counts | {"totalTokenCount": text + audio + (image or 1), "promptTokensDetails": prompt} | made
+
+
+def test_a_client_of_gemini_gets_the_sum_of_the_details_of_several_answers(serve: Callable[..., Any]) -> None:
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    called = {"functionCall": {"name": "look", "args": {}}, "thoughtSignature": "c2lnbmVk"}
+    asked = {"content": {"role": "model", "parts": [called]}, "finishReason": "STOP"}
+    said = {"content": {"role": "model", "parts": [{"text": "Sunny."}]}, "finishReason": "STOP"}
+    script = [
+        {"candidates": [asked], "usageMetadata": counted(5, audio=2)},
+        {"candidates": [asked], "usageMetadata": counted(10)},
+        {"candidates": [said], "usageMetadata": counted(20, audio=2, image=4)},
+    ]
+    with FakeGemini.in_thread(script) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        body = {"contents": [{"parts": [{"text": "Weather?"}]}]}
+        gate = Gate(model, [look], policy=Policy(mode="yolo"))
+        answer = serve(gate).post("/v1beta/models/callgate:generateContent", body).json
+    read = genai_types.GenerateContentResponse.model_validate(answer).usage_metadata
+    assert read is not None
+    assert read.prompt_token_count == 39
+    found = answer["usageMetadata"]
+    assert found["promptTokensDetails"] == [{"modality": "TEXT", "tokenCount": 35}, {"modality": "AUDIO", "tokenCount": 4}]
+    # The answer of text alone is kept without its details, and its token is one of text; the first does not say.
+    assert found["candidatesTokensDetails"] == [
+        {"modality": "TEXT", "tokenCount": 1},
+        {"modality": "IMAGE", "tokenCount": 4},
+    ]
+
+
 def test_a_front_end_of_the_ai_sdk_gets_sources_files_and_suggestions(site: Any) -> None:
     body = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Weather?"}]}]}
     lines = site.post("/api/v1/ui/chat", body).body.decode().split("\n\n")
@@ -153,6 +201,27 @@ def test_annotations_are_in_the_message_that_has_the_passage(serve: Callable[...
     ]
 
 
+def test_a_cited_place_of_a_later_answer_is_in_its_text(serve: Callable[..., Any]) -> None:
+    def look() -> str:
+        """Look."""
+        return "wet"
+
+    cited = {"citations": [{"startIndex": 0, "endIndex": 5, "uri": URI, "title": TITLE}]}
+    said = {"role": "model", "parts": [{"text": "Größe. "}, {"functionCall": {"name": "look"}, "thoughtSignature": "c2k="}]}
+    last = {"role": "model", "parts": [{"text": "Quote, and more."}]}
+    answers = [
+        {"candidates": [{"content": said, "finishReason": "STOP"}]},
+        {"candidates": [{"content": last, "finishReason": "STOP", "citationMetadata": cited}]},
+    ]
+    with FakeGemini.in_thread(answers) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        body = {"model": "callgate", "messages": [{"role": "user", "content": "x"}]}
+        message = serve(Gate(model, tools=[look])).post("/v1/chat/completions", body).json["choices"][0]["message"]
+    [note] = message["annotations"]
+    place = note["url_citation"]
+    assert message["content"][place["start_index"] : place["end_index"]] == "Quote"
+
+
 CITATION = {
     "type": "web_search_result_location",
     "cited_text": "Oslo is dry.",
@@ -183,3 +252,24 @@ def test_a_streamed_message_of_anthropic_has_citations_in_the_text_that_is_last(
 def test_an_interaction_has_what_google_reported(site: Any) -> None:
     answer = site.post("/v1beta/interactions", {"model": "callgate", "input": "Weather?"}).json
     has_everything(answer["extra_content"])
+
+
+LIKELY = {
+    "chosenCandidates": [{"token": "Hi", "logProbability": -0.1}],
+    "topCandidates": [{"candidates": [{"token": "Hi", "logProbability": -0.1}, {"token": "Ho", "logProbability": -2.5}]}],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_completion_asks_for_log_probabilities_and_has_them(serve: Callable[..., Any], stream: bool) -> None:
+    part = {"content": {"role": "model", "parts": [{"text": "Hi"}]}, "finishReason": "STOP", "logprobsResult": LIKELY}
+    with FakeGemini.in_thread([{"candidates": [{"index": 0, **part}]}]) as fake:
+        site = serve(Gate(GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})))
+        body = {"model": "callgate", "messages": [{"role": "user", "content": "Hi?"}], "logprobs": True, "top_logprobs": 2}
+        answer = site.post("/v1/chat/completions", body | {"stream": stream})
+        asked = json.loads(fake.requests[-1].body)["generationConfig"]
+    assert (asked["responseLogprobs"], asked["logprobs"]) == (True, 2)
+    assert "callgate-left-out" not in answer.headers
+    last = events_of(answer.body)[-1] if stream else answer.json
+    [token] = last["choices"][0]["logprobs"]["content"]
+    assert (token["token"], [one["token"] for one in token["top_logprobs"]]) == ("Hi", ["Hi", "Ho"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -220,6 +221,52 @@ def test_a_call_that_must_be_confirmed_runs_only_with_the_name_of_what_it_destro
     assert taken.status == 200
     site.until(lambda: not site.service.live, "the end of the run")
     assert ran == ["orders"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_in_a_chat_request_without_the_name_is_not_confirmed_and_can_be_given_again(
+    serve, delete, ran, stream: bool
+) -> None:
+    policy = Policy(rules=[{"verdict": "ask", "tool": "delete", "confirm": "name"}])
+    site = serve(Gate(script("orders"), [delete], policy=policy))
+    (approval,) = site.chat({"prompt": "Delete it.", "session": "s"}).json["approvals"]
+    headers = {"Accept": "text/event-stream"} if stream else {}
+    for given in ("yes", "always", {"answer": "yes", "confirm": "order"}, {"answer": "yes", "arguments": {"name": "x"}}):
+        refused = site.post("/api/v1/chat", {"session": "s", "answers": {approval["call_id"]: given}}, **headers)
+        assert (refused.error, ran) == ((422, "not_confirmed"), []), given
+    assert site.get("/api/v1/approvals").json == {"approvals": [approval]}
+    taken = site.chat({"session": "s", "answers": {approval["call_id"]: {"answer": "yes", "confirm": "orders"}}})
+    assert (taken.status, ran) == (200, ["orders"])
+
+
+def test_clients_of_other_apis_confirm_by_the_reason_of_their_answer(serve, delete, ran) -> None:
+    policy = Policy(rules=[{"verdict": "ask", "tool": "delete", "confirm": "name"}])
+    site = serve(
+        Gate(
+            ScriptedModel([call("delete", name="orders"), "Done.", call("delete", name="users"), "Done."]),
+            [delete],
+            policy=policy,
+        )
+    )
+    asked = site.post("/v1/responses", {"model": "callgate", "input": "Delete it."}).json
+    given = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
+    body = {"model": "callgate", "previous_response_id": asked["id"], "input": [given]}
+    refused = site.post("/v1/responses", body)
+    assert (refused.status, refused.json["error"]["code"], ran) == (400, "not_confirmed", [])
+    assert site.post("/v1/responses", body | {"input": [given | {"reason": "orders"}]}).status == 200
+    said = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Delete it."}]}
+    asked = site.post("/api/v1/ui/chat", {"id": "c", "messages": [said]})
+    lines = [json.loads(line[6:]) for line in asked.body.decode().splitlines() if line.startswith("data: {")]
+    (call_id,) = [line["toolCallId"] for line in lines if line["type"] == "tool-approval-request"]
+    for reason, status in ((None, 422), ("users", 200)):
+        approval = {"id": call_id, "approved": True} | ({} if reason is None else {"reason": reason})
+        part = {"type": "dynamic-tool", "toolName": "delete", "toolCallId": call_id, "state": "approval-responded",
+                "input": {"name": "users"}, "approval": approval}  # fmt: skip
+        got = site.post(
+            "/api/v1/ui/chat", {"id": "c", "messages": [said, {"id": "2", "role": "assistant", "parts": [part]}]}
+        )
+        assert got.status == status, got.body
+    assert ran == ["orders", "users"]
 
 
 def test_an_answer_to_a_run_that_is_cancelled_at_that_moment_is_refused(serve, delete, ran) -> None:

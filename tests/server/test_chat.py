@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from callgate import Gate, ScriptedModel, ToolError, tool
+from callgate import FileTools, Gate, Policy, ScriptedModel, ToolError, tool
 from callgate.errors import AuthError, RateLimitedError, RequestTimeoutError, ServerUnavailableError
 from callgate.models.demo import DemoModel
 from callgate.server.providers import Provider, Providers
@@ -53,7 +53,7 @@ def test_a_prompt_may_hold_images_and_files_beside_its_words(serve) -> None:
     assert site.chat({"prompt": [file, {"text": "And this?"}], "session": first["session"]}).json["response"] == "A dog."
     assert model.requests[1].contents[-1]["parts"] == [file, {"text": "And this?"}]
     shown = site.get(f"/api/v1/sessions/{first['session']}").json
-    assert (shown["title"].startswith("What is this?"), shown["contents"][0]["parts"][1]) == (True, image)
+    assert (shown["title"], shown["contents"][0]["parts"][1]) == ("What is this?", image)
 
 
 def test_context_reaches_the_model_as_labelled_data_behind_the_prompt(serve) -> None:
@@ -66,7 +66,7 @@ def test_context_reaches_the_model_as_labelled_data_behind_the_prompt(serve) -> 
     label, _, data = given["text"].partition(": ")
     assert "not instructions" in label
     assert json.loads(data) == context
-    assert site.get(f"/api/v1/sessions/{answer.json['session']}").json["title"].startswith("How are we? The request")
+    assert site.get(f"/api/v1/sessions/{answer.json['session']}").json["title"] == "How are we?"
 
 
 def test_a_stream_has_numbered_events_from_the_start_of_the_run_to_its_end(serve) -> None:
@@ -112,6 +112,10 @@ def test_stream_in_the_body_beats_the_accept_header(serve) -> None:
         (b'{"prompt": ["a", {"functionCall": {"name": "add", "args": {}}}]}', 422, "invalid_request"),
         (b'{"prompt": ["a", {"text": "b", "thoughtSignature": "x"}]}', 422, "invalid_request"),
         (b'{"prompt": "a", "mode": "telepathic"}', 422, "invalid_request"),
+        (b'{"prompt": "a", "approval_mode": "never"}', 422, "invalid_request"),
+        (b'{"prompt": "a", "settings": {"temperature": 2.5}}', 422, "invalid_request"),
+        (b'{"prompt": "a", "settings": {"headers": {"X": "y"}}}', 422, "invalid_request"),
+        (b'{"prompt": "a", "system": 7}', 422, "invalid_request"),
         (b'{"prompt": "a", "context": []}', 422, "invalid_request"),
         (b'{"prompt": "a", "sesion": "typo"}', 422, "invalid_request"),
         (b'{"session": "x", "context": {}}', 422, "invalid_request"),
@@ -192,6 +196,31 @@ def test_provider_model_and_mode_of_a_request_are_used_and_kept_ready(serve) -> 
     assert opened == ["big", "big", None]
     told = site.chat({"prompt": "a"}).json
     assert (told["response"], told["metadata"]["provider"]) == ("From mine.", "mine")
+
+
+def test_system_text_and_settings_hold_for_the_run_that_names_them(serve) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    site = serve(Gate(model, system="Be kind.", settings={"temperature": 1.0}))
+    site.chat({"prompt": "a", "system": " Be brief. ", "settings": {"temperature": 0.2, "thinking": "low"}})
+    site.chat({"prompt": "b"})
+    first, second = model.requests
+    assert (first.system, dict(first.settings)) == ("Be kind.\n\nBe brief.", {"temperature": 0.2, "thinking": "low"})
+    assert (second.system, dict(second.settings)) == ("Be kind.", {"temperature": 1.0})
+
+
+def test_the_approval_mode_of_a_run_is_that_of_its_request(serve, tmp_path) -> None:
+    script = [item for name in "abc" for item in (call("write_file", path=name, content="x"), "Over.")]
+    site = serve(Gate(ScriptedModel(script), [FileTools(tmp_path)]))
+    answered = [site.chat({"prompt": "Write.", "approval_mode": mode}) for mode in ("auto_edit", "plan")]
+    assert [(one.status, one.json["tool_results"][0]["is_error"]) for one in answered] == [(200, False), (200, True)]
+    assert site.chat({"prompt": "Write."}).status == 202
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_no_request_leaves_the_plan_mode_of_the_service(serve, tmp_path) -> None:
+    site = serve(Gate(ScriptedModel(["Over."]), [FileTools(tmp_path)], policy=Policy(mode="plan")))
+    assert site.chat({"prompt": "Write.", "approval_mode": "default"}).error == (403, "forbidden")
+    assert site.chat({"prompt": "Write.", "approval_mode": "plan"}).status == 200
 
 
 def test_a_conversation_may_change_its_model_at_every_turn(serve) -> None:

@@ -397,8 +397,32 @@ def test_a_level_of_thought_that_the_model_lacks_becomes_the_nearest(serve: Call
     site = serve(Gate(modest, []))
     body = {"model": "callgate", "messages": [{"role": "user", "content": "?"}], "reasoning_effort": "xhigh", "store": True}
     got = site.post("/v1/chat/completions", body)
-    assert (got.status, got.headers["callgate-left-out"]) == (200, "store")
+    assert (got.status, got.headers["callgate-left-out"], got.headers["callgate-changed"]) == (200, "store", "thinking=high")
     assert model.requests[0].settings == {"thinking": "high"}
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "sent"),
+    [
+        (("low", "medium", "high"), "none", {"thinking": "low"}), (("low", "high"), "medium", {"thinking": "high"}),
+        (("minimal", "low"), "xhigh", {"thinking": "low"}), (("low",), "low", {"thinking": "low"}), ((), "low", {}),
+    ],
+)  # fmt: skip
+def test_a_client_of_another_api_gets_the_next_level_of_thought_that_the_model_says_it_has(
+    serve: Callable[..., Site], words: tuple[str, ...], asked: str, sent: dict[str, str]
+) -> None:
+    class Modest(Stage):
+        known_settings = ("thinking",)
+        thinking_words = words
+
+    modest = Modest()
+    model = modest.plays("Yes.")
+    body = {"model": "callgate", "messages": [{"role": "user", "content": "?"}], "reasoning_effort": asked}
+    got = serve(Gate(modest, [])).post("/v1/chat/completions", body)
+    changed = f"thinking={sent['thinking']}" if sent and sent != {"thinking": asked} else None
+    assert (got.status, got.headers.get("callgate-changed")) == (200, changed)
+    assert got.headers.get("callgate-left-out") == (None if sent else "thinking")
+    assert model.requests[0].settings == sent
 
 
 # The door ----------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.testing.interaction_requests import BROKEN
 
 from callgate import Gate, Policy
 from callgate.server import Service, ServiceOptions
@@ -60,6 +61,27 @@ def test_a_conversation_goes_on_by_any_previous_id_and_each_stays_as_it_was(clie
     for again in (client.interactions.get, client.interactions.delete):
         with pytest.raises(Exception, match=r"Interaction 'v1_.*' not found"):
             again(second.id)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_deleting_an_interaction_deletes_no_other_one_of_its_conversation(client: Any, order: tuple[int, ...]) -> None:
+    model = STAGE.plays(answer("One."), answer("Two."), answer("Three."), answer("Four."))
+    made: list[Any] = []
+    for said in ("1", "2", "3"):
+        previous = {"previous_interaction_id": made[-1].id} if made else {}
+        made.append(client.interactions.create(model="callgate", input=said, **previous))
+    client.interactions.delete(made[order[0]].id)
+    left = [made[number] for number in sorted(order[1:])]
+    assert [client.interactions.get(one.id).output_text for one in left] == [one.output_text for one in left]
+    with pytest.raises(Exception, match=r"Interaction 'v1_.*' not found"):
+        client.interactions.create(model="callgate", input="?", previous_interaction_id=made[order[0]].id)
+    made.append(client.interactions.create(model="callgate", input="4", previous_interaction_id=left[-1].id))
+    assert (made[-1].output_text, model.requests[-1].contents[-1]["parts"]) == ("Four.", [{"text": "4"}])
+    for one in (*left, made[-1]):
+        client.interactions.delete(one.id)
+    for one in made:
+        with pytest.raises(Exception, match=r"Interaction 'v1_.*' not found"):
+            client.interactions.get(one.id)
 
 
 def test_an_answer_is_streamed_in_events(client: Any) -> None:
@@ -278,6 +300,48 @@ def test_a_bad_request_is_refused_with_a_sentence(site: Site, changes: Any, said
     answered = site.post("/v1beta/interactions", {"model": "callgate", "input": "x"} | changes, x_goog_api_key=TOKEN)
     assert answered.status in (400, 404)
     assert said in answered.json["error"]["message"]
+
+
+# Rules that hold at Google and not here: signatures are Google's to judge, what was never seen to be refused is taken, tools
+# are declared in any form, and the model is whichever the service has, which judges the kinds of media too.
+TAKEN = {
+    "IR23", "IR25", "IR27", "IR28", "IR30", "IR31", "IR32", "IR33", "IR36", "IR39", "IR44", "IR48", "IR49", "IR50", "IR51",
+    "IR52", "IR64", "IR76",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [pytest.param(body, id=f"{rule}-{place}") for place, (rule, body) in enumerate(BROKEN) if rule not in TAKEN],
+)
+def test_what_google_refuses_is_refused(site: Site, request_: Any) -> None:
+    model = STAGE.plays(answer("Not said."))
+    body = {**request_, "model": "callgate"} if "model" in request_ else request_
+    refused = site.post("/v1beta/interactions", body, x_goog_api_key=TOKEN)
+    assert refused.status in (400, 404)
+    assert model.requests == []
+
+
+def test_a_result_that_answers_no_call_of_the_previous_interaction_is_refused(client: Any) -> None:
+    model = STAGE.plays(call("get_weather", city="Oslo"), answer("Cold."))
+    first = client.interactions.create(model="callgate", input="Oslo?", tools=[WEATHER])
+    result = {"type": "function_result", "call_id": first.steps[-1].id, "name": "get_weather", "result": "4"}
+
+    def answered(*results: Any) -> Any:
+        return client.interactions.create(
+            model="callgate", input=[*results], tools=[WEATHER], previous_interaction_id=first.id
+        )  # fmt: skip
+
+    for wrong in ([{**result, "call_id": "other"}], [result, result], [{**result, "call_id": "other"}, result]):
+        with pytest.raises(Exception, match="comes immediately after a function call turn"):
+            answered(*wrong)
+    assert len(model.requests) == 1
+    second = answered(result)
+    assert second.output_text == "Cold."
+    with pytest.raises(Exception, match="comes immediately after a function call turn"):
+        client.interactions.create(model="callgate", input=[result], tools=[WEATHER], previous_interaction_id=second.id)
+    with pytest.raises(Exception, match="comes immediately after a function call turn"):
+        client.interactions.create(model="callgate", input=[result], tools=[WEATHER])
 
 
 def test_settings_of_a_request_reach_the_model(client: Any) -> None:

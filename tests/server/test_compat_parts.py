@@ -349,7 +349,6 @@ def test_a_part_without_data_is_no_fault(site: Site) -> None:
             [{"fileData": {"fileUri": "https://example.org/a.pdf", "mimeType": "application/pdf"}}],
         ),
         ([{"type": "user_input", "content": [{"type": "text", "text": "Hi."}]}], [{"text": "Hi."}]),
-        ("", [{"text": "(The user's message is empty.)"}]),
         ([{"type": "text", "text": " "}], [{"text": "(The user's message is empty.)"}]),
     ],
 )
@@ -370,6 +369,18 @@ def test_a_content_of_an_interaction_reaches_the_model(site: Site, given: Any, c
         ([{"type": "user_input", "content": [{"type": "hologram"}]}], "input[0].content[0].type"),
         ([{"type": "function_result", "call_id": "c", "result": [{"type": "hologram"}]}], "input[0].result[0].type"),
         ([{"type": "image", "uri": "ftp://example.org/a.png"}], "input[0].content[0]"),
+        *(
+            (empty, "input")
+            for empty in (
+                "",
+                [],
+                {"type": "text", "text": ""},
+                [{"type": "text", "text": ""}],
+                [{"type": "user_input"}],
+                [{"type": "user_input", "content": ""}],
+                [{"type": "user_input", "content": [{"type": "text", "text": ""}]}],
+            )
+        ),
     ],
 )
 def test_a_content_that_no_model_would_see_is_refused_in_the_shape_of_interactions(
@@ -551,6 +562,29 @@ def test_a_message_that_openai_refuses_is_refused_with_its_place(site: Site, mes
 
 
 def test_a_result_after_its_call_is_taken(site: Site) -> None:
-    STAGE.plays("Seen.")
+    STAGE.plays("Seen.", "Seen.")
     messages = [USER, {"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": "a", "content": "x"}]
     assert post(site, "/v1/chat/completions", {"model": "callgate", "messages": messages}).status == 200
+    items = [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}, OUTPUT]
+    assert post(site, "/v1/responses", {"model": "callgate", "input": items}).status == 200
+
+
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "x"}
+
+
+@pytest.mark.parametrize(
+    ("items", "place"),
+    [
+        ([OUTPUT], 0),
+        ([{"role": "user", "content": "Hi."}, OUTPUT], 1),
+        ([OUTPUT, {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}], 0),
+        ([{"type": "function_call", "call_id": "b", "name": "f", "arguments": "{}"}, OUTPUT], 1),
+        ([{"type": "custom_tool_call_output", "call_id": "a", "output": "x"}], 0),
+    ],
+)
+def test_a_result_of_a_response_without_its_call_is_refused_with_its_place(site: Site, items: Any, place: int) -> None:
+    model = STAGE.plays("Not said.")
+    refused = post(site, "/v1/responses", {"model": "callgate", "input": items})
+    assert (refused.status, refused.json["error"]["param"]) == (400, f"input[{place}].call_id")
+    assert "No tool call found" in refused.json["error"]["message"]
+    assert model.requests == []

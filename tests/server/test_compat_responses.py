@@ -77,6 +77,7 @@ def test_a_request_without_tools_gets_the_servers_and_sees_no_call(client: Any) 
     assert (got.instructions, got.metadata, got.error, got.incomplete_details) == ("Be brief.", {"a": "b"}, None, None)
     counted = got.usage
     assert (counted.input_tokens, counted.input_tokens_details.cached_tokens, counted.output_tokens) == (7, 4, 5)
+    assert type(counted).model_validate(counted.model_dump()).input_tokens_details.cache_write_tokens == 0
     assert (counted.output_tokens_details.reasoning_tokens, counted.total_tokens) == (2, 12)
     assert set(model.requests[0].tool_names) >= {"add", "poke"}
     assert model.requests[0].system == "Be brief."

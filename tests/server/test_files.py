@@ -39,6 +39,36 @@ def send(site: Any, upload: str, offset: int, data: bytes) -> Any:
     return site.post(f"/api/v1/files/{upload}", {"offset": offset, "data": base64.b64encode(data).decode()})
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_file_that_was_uploaded_at_one_process_and_used_at_another_goes_with_its_session(
+    serve: Callable[..., Any], fake: FakeGemini, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    place = str(tmp_path / "sessions.db") if kind == "sqlite" else request.getfixturevalue("postgres_url")
+
+    def site() -> Any:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        return serve(Gate(model, store=place))
+
+    here, there = site(), site()
+    part = uploaded(here)
+    assert there.chat({"prompt": ["What is this?", part], "session": "s"}).status == 200
+    assert len(fake.resources.files) == 1
+    assert there.request("DELETE", "/api/v1/sessions/s").status == 200
+    assert fake.resources.files == {}
+
+
+def test_a_file_that_no_process_uploaded_is_left_alone(serve: Callable[..., Any], fake: FakeGemini, tmp_path: Path) -> None:
+    def site(name: str) -> Any:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        return serve(Gate(model, store=str(tmp_path / name)))
+
+    part = uploaded(site("another.db"))  # As a file that the operator uploaded in another way.
+    there = site("sessions.db")
+    assert there.chat({"prompt": ["What is this?", part], "session": "s"}).status == 200
+    assert there.request("DELETE", "/api/v1/sessions/s").status == 200
+    assert len(fake.resources.files) == 1
+
+
 @pytest.mark.parametrize("how", ["fork", "name"])
 def test_a_file_stays_for_as_long_as_another_session_of_the_store_refers_to_it(
     serve: Callable[..., Any], fake: FakeGemini, tmp_path: Path, how: str

@@ -97,7 +97,7 @@ NO_RUNS = {
     "/api/v1/files/{upload}", "/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/responses/{response}/cancel",
     "/v1/embeddings", "/{version}/models/{model:path}:countTokens", "/{version}/models/{model:path}:embedContent",
     "/{version}/models/{model:path}:batchEmbedContents", "/{version}/interactions/{interaction}/cancel",
-    "/api/v1/approvals/{session}/{call_id}",
+    "/api/v1/questions/{session}/{question}", "/api/v1/approvals/{session}/{call_id}",
 }  # fmt: skip
 """Endpoints that take something and begin no run, or, for the last one, just once by the call that they name."""
 

@@ -252,6 +252,14 @@ def test_who_may_chat_may_not_approve_and_the_other_way_round(serve, tmp_path) -
     assert {(one["verdict"], one["by"], one["approver"]) for one in decisions} == {("allow", "user", "alice-phone")}
 
 
+def test_who_may_not_approve_may_not_ask_for_less_approval(serve) -> None:
+    site = serve(call("pay", amount=5), "Over.", "Planned.")
+    assert site.chat({"prompt": "Pay.", "approval_mode": "yolo"}, **by("alice")).error == (403, "forbidden")
+    paid = site.chat({"prompt": "Pay.", "approval_mode": "yolo"}, **by("bob")).json
+    assert [result["content"] for result in paid["tool_results"]] == ["paid 5"]
+    assert site.chat({"prompt": "Plan.", "approval_mode": "plan"}, **by("alice")).json["response"] == "Planned."
+
+
 def _find(value: Any, key: str) -> Any:
     if isinstance(value, dict):
         return value[key] if key in value else next((found for one in value.values() if (found := _find(one, key))), None)

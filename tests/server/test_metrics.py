@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.server import Service, ServiceOptions, shared_metrics
+from callgate.server import Service, ServiceOptions, audit_probe, shared_metrics
 from callgate.server.peers import Peers
 from callgate.testing import call
 
@@ -134,3 +135,34 @@ def test_an_audit_log_that_cannot_be_written_is_in_the_health_and_the_metrics(
     assert "cannot be written" in health["audit"]["error"]
     assert b"callgate_audit_failing 1" in site.get("/metrics").body
     assert [record.levelname for record in caplog.records if record.name == "callgate.outages"] == ["ERROR"]
+
+
+def audit_state(site: Any) -> tuple[str, str, bool]:
+    health = site.get("/api/v1/health").json
+    return health["status"], health["audit"]["state"], b"callgate_audit_failing 1" in site.get("/metrics").body
+
+
+def test_the_state_of_the_audit_log_is_that_of_this_moment_without_a_call(serve: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    site = serve(Gate(ScriptedModel([call("poke", where="a"), "It was refused."]), [poke], audit=folder / "audit.jsonl"))
+    assert audit_state(site) == ("healthy", "ok", False)
+    folder.rename(tmp_path / "away")
+    assert audit_state(site) == ("degraded", "failing", True), "no call has failed yet"
+    assert site.chat({"prompt": "go"}).status == 200
+    assert audit_state(site) == ("degraded", "failing", True)
+    (tmp_path / "away").rename(folder)
+    assert audit_state(site) == ("healthy", "ok", False), "no call has succeeded yet"
+
+
+def test_an_audit_log_whose_disk_does_not_answer_is_failing_until_it_does(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    site = serve(Gate(ScriptedModel([]), [poke], audit=path))
+    assert audit_state(site) == ("healthy", "ok", False)
+    with monkeypatch.context() as hurried, path.with_name("audit.jsonl.head").open() as held:
+        hurried.setattr(audit_probe, "PROBE_S", 0.05)
+        fcntl.flock(held, fcntl.LOCK_EX)  # As another process that was frozen while it wrote.
+        assert audit_state(site) == ("degraded", "failing", True)
+        assert "no answer within 0.05 s" in site.get("/api/v1/health").json["audit"]["error"]
+    assert audit_state(site) == ("healthy", "ok", False)

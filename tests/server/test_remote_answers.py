@@ -215,7 +215,7 @@ def test_a_cancellation_that_nobody_hears_is_withdrawn_and_spares_the_next_run(
 ) -> None:
     here, there = busy
     monkeypatch.setattr(remote_answers, "GIVE_UP_S", 0.0)
-    monkeypatch.setattr(here.service.remote_answers, "_hear", never)
+    monkeypatch.setattr(here.service.remote_answers, "_cancel_local", never)
     with here.stream_chat({"prompt": "Go.", "session": "s"}) as events:
         assert slow.started.wait(60)
         refused = there.post("/api/v1/sessions/s/cancel")

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from callgate import Gate, GeminiModel, Media, ScriptedModel
+from callgate.cli import main
 from callgate.cli.file_undo import prune_files
-from callgate.errors import StoreError
+from callgate.errors import StoreError, UsageError
 from callgate.files.backups import Backups, Change, default_state_dir, new_id
 from callgate.files.bounds import Bounds
 from callgate.machine.facts import CallStarted
@@ -260,3 +261,26 @@ def test_ages_go_by_the_clock_of_the_store_and_not_by_that_of_a_service_whose_cl
         assert await ids(store) == {young}
 
     run(story, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["keep_sessions_s", "keep_anonymous_s"])
+@pytest.mark.parametrize("kept_s", [0, -1.0, float("nan")])
+def test_a_time_that_would_delete_every_session_is_refused(name: str, kept_s: float) -> None:
+    with pytest.raises(UsageError, match=f"{name}=.* would delete every session when it is over"):
+        ServiceOptions(**{name: kept_s})
+
+
+@pytest.mark.parametrize("setting", ["retention.sessions", "retention.anonymous"])
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        ("0m", "would delete every session when it is over: use at least 1m, or never"),
+        ("5", "give a whole number and a unit, as in 30d, 12h or 90m"),
+        ("9" * 400 + "d", "give an age of at most 36500d"),
+    ],
+)
+def test_an_age_that_makes_no_sense_is_refused_when_the_service_starts(
+    setting: str, age: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--port", "0", "--ephemeral", "--provider", "demo", "--set", f"{setting}={age}"]) == 42
+    assert said in capsys.readouterr().err

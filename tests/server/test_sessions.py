@@ -8,6 +8,7 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -46,6 +47,44 @@ def test_sessions_are_listed_newest_first_by_pages_and_by_words(serve) -> None:
         assert site.get(f"/api/v1/sessions?{query}").error == (422, "invalid_request")
 
 
+def test_sessions_are_found_by_what_was_said_in_them_with_the_words_around_it(serve) -> None:
+    store = MemoryStore()
+    long = "Sow them in rows. " * 10 + "Carrots **need** a\nspacing of 4 cm. " + "Water them. " * 10
+    model = ScriptedModel([long, "Beans are quickest.", "Taken back.", AuthError("wrong key")])
+    site = serve(Gate(model, store=store))
+    for session, prompt in (("a", "Where?"), ("b", "Which?"), ("b", "Really?"), ("c", "Strasse or Stra\u00dfe?")):
+        site.chat({"prompt": prompt, "session": session})
+
+    def found(query: str, **more: Any) -> list[tuple[str, str]]:
+        words = "&".join(f"{key}={value}" for key, value in {"query": quote(query), **more}.items())
+        return [(row["id"], row.get("match", "")) for row in site.get(f"/api/v1/sessions?{words}").json["sessions"]]
+
+    around = "…ws. Sow them in rows. Sow them in rows. Carrots need a spacing of 4 cm. Water them. Water them. Water…"
+    assert found("carrots NEED a spacing") == [("a", around)]
+    assert (found("quickest"), found("taken back"), found("nobody said this")) == (
+        [("b", "Which? Beans are quickest. Really? Taken back.")],
+        [("b", "Which? Beans are quickest. Really? Taken back.")],
+        [],
+    )
+    site.post("/api/v1/sessions/b/undo")
+    assert (found("quickest"), found("taken back")) == ([("b", "Which? Beans are quickest.")], [])
+    assert found("stra\u00dfe") == [("c", "")]  # of a message that failed; the title has it
+    assert found("e", limit=1) != []
+
+
+def test_a_search_looks_through_so_many_sessions_at_a_time_and_goes_on(serve, monkeypatch) -> None:
+    monkeypatch.setattr("callgate.server.search.READ_MAX", 2)
+    monkeypatch.setattr("callgate.server.search.KEPT_CHARS", 5)
+    site = serve(Gate(ScriptedModel(["zebra", *["ok"] * 4])))
+    for number in range(5):
+        site.chat({"prompt": "Next.", "session": f"s{number}"})
+    first = site.get("/api/v1/sessions?query=zebra").json
+    assert first["sessions"] == []
+    second = site.get(f"/api/v1/sessions?query=zebra&cursor={first['next']}").json
+    third = site.get(f"/api/v1/sessions?query=zebra&cursor={second['next']}").json
+    assert ([row["id"] for row in third["sessions"]], second["sessions"], third["next"]) == (["s0"], [], None)
+
+
 def test_a_session_with_a_fact_that_cannot_be_applied_is_shown_without_it(serve) -> None:
     store = MemoryStore()
     odd = facts.ModelAnswered(content={"role": "model", "parts": 7}, finish_reason="STOP")  # type: ignore[typeddict-item]
@@ -58,6 +97,7 @@ def test_a_session_with_a_fact_that_cannot_be_applied_is_shown_without_it(serve)
 
     asyncio.run(damage())
     site.chat({"prompt": "After.", "session": "s"})
+    assert [row["id"] for row in site.get("/api/v1/sessions?query=ok").json["sessions"]] == ["s"]
     shown = site.get("/api/v1/sessions/s").json
     assert [one["said"] for one in shown["exchanges"]] == ["Before.", "After."]
     assert (shown["state"], len(shown["contents"]), shown["calls"]) == ("idle", 4, [])
@@ -138,8 +178,8 @@ def test_only_the_exchanges_that_were_shown_are_undone_or_forked(serve, tmp_path
     first, failed = site.get("/api/v1/sessions/s").json["exchanges"]
     assert failed == {
         "id": failed["id"], "said": "Fail.", "content": {"role": "user", "parts": [{"text": "Fail."}]}, "answered": False,
-        "index": 4, "calls": [], "runs": ["run-2"], "usage": failed["usage"], "cost": None, "finish_reason": "error",
-        "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
+        "index": 4, "calls": [], "proposed": [], "runs": ["run-2"], "usage": failed["usage"], "cost": None,
+        "finish_reason": "error", "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
     }  # fmt: skip
     for body in ({"exchanges": [first["id"]]}, {"exchanges": ["x9"]}, {"exchanges": [failed["id"], first["id"]]}):
         assert site.post("/api/v1/sessions/s/undo", body).error == (409, "session_changed")
@@ -167,7 +207,7 @@ def test_a_session_is_renamed_and_keeps_its_title(serve, slow, tmp_path) -> None
 
     site.chat({"prompt": "Paint it.", "session": "s"})
     assert rename("s", {"title": "  The red\n house "}).json == {"id": "s", "title": "The red house"}
-    assert (titles(), titles("RED"), titles("paint")) == (["The red house"], ["The red house"], [])
+    assert (titles(), titles("RED"), titles("blue")) == (["The red house"], ["The red house"], [])
     with site.stream_chat({"prompt": "Wait.", "session": "s"}) as stream:
         stream.until("call_started")
         assert rename("s", {"title": "A run goes on"}).json["title"] == "A run goes on"

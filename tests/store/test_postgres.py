@@ -731,7 +731,7 @@ def test_a_lease_lasts_no_longer_than_its_term_though_the_clock_was_put_back(ope
         with pytest.raises(SessionBusyError):
             await store.acquire("a", owner="me")
         [(left_s,)] = await store._database.do(
-            lambda tx: [(float(tx.rows("SELECT expires_s FROM callgate_sessions")[0][0]) - tx.now_s(),)]
+            lambda tx: [(float(tx.rows("SELECT expires_s FROM callgate_sessions")[0][0]) - tx.lease_now_s(),)]
         )
         assert 0 < left_s <= LEASE_S
 

@@ -18,6 +18,7 @@ from callgate.machine.facts import CallStarted
 from callgate.store import Claim, open_store, transfer
 from callgate.store.schema import TABLES
 from callgate.store.sql import SqlStore
+from callgate.store.store_reader import APART, CHUNK, OF_SESSION
 from callgate.store.transfer import copy_store, store_digest
 from callgate.testing import answer
 from callgate.testing.scripted_model import call_with
@@ -74,9 +75,9 @@ async def filled(store: SqlStore, session: str, count: int, start: int = 0) -> N
 
 
 def test_every_table_is_copied_but_for_those_about_the_moment() -> None:
-    copied = {"callgate_meta", "callgate_sessions", *transfer.OF_SESSION, *transfer.APART}
-    assert set(TABLES) == copied | {"callgate_reservations", "callgate_rates"}
-    assert set(transfer.MOMENTARY) == {"callgate_reservations", "callgate_rates"}
+    copied = {"callgate_meta", "callgate_sessions", *OF_SESSION, *APART}
+    assert set(TABLES) == copied | {"callgate_reservations", "callgate_rates", "callgate_uploads"}
+    assert set(transfer.MOMENTARY) == {"callgate_reservations", "callgate_rates", "callgate_uploads"}
 
 
 def test_sessions_times_keys_and_answers_arrive_and_both_sides_have_one_hash(stores: tuple[SqlStore, SqlStore]) -> None:
@@ -85,7 +86,7 @@ def test_sessions_times_keys_and_answers_arrive_and_both_sides_have_one_hash(sto
     async def story() -> None:
         for number in range(5):
             await filled(source, f"s{number} \u00e4", number + 1)
-        await filled(source, "long", 3 * transfer.CHUNK + 1)
+        await filled(source, "long", 3 * CHUNK + 1)
         held = Claim(key="k", digest="d", session="long", run="r", owner="me", position=3)
         await source.claim(held)
         assert await source.put_answer("s1 \u00e4", "call", '{"answer": "yes"}')

@@ -18,10 +18,10 @@ import httpx2
 import pytest
 
 from callgate.errors import UsageError
+from callgate.testing.answers import partial_args
 from callgate.testing.examples import demo, example_call, example_of
 from callgate.testing.fake_gemini import Clock, FakeGemini, answer, call, calls, fault, main, raw, text, thought
 from callgate.testing.google_rules import judge
-from callgate.testing.partial_args import partial_args
 from callgate.testing.script import Script, script_from_file, script_from_json
 
 MODEL = "gemini-3.8-flash"

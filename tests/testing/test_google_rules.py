@@ -4,9 +4,10 @@ import copy
 from typing import Any
 
 import pytest
+from google.genai import types as genai_types
 
 from callgate.testing.google_declarations import json_schema_refusals, schema_refusals
-from callgate.testing.google_fields import decode_base64, fit, snake
+from callgate.testing.google_fields import ENUMS, decode_base64, fit, snake
 from callgate.testing.google_rules import RULES, generation, judge, judge_all, parse_body
 
 SIGNATURE = "EjTHEzbNoaOyElECCTcBbQ=="
@@ -235,8 +236,8 @@ def test_a_cached_content_is_refused_beside_what_it_brings_along(field: str) -> 
 @pytest.mark.parametrize(
     ("model", "level", "is_taken"),
     [
-        ("gemini-2.5-flash", "HIGH", False), ("gemini-3.8-flash", "HIGH", True), ("gemini-3.8-flash", "MINIMAL", True),
-        ("gemini-3.1-pro-preview", "MINIMAL", False),
+        ("gemini-2.5-flash", "HIGH", False), ("gemini-3.8-flash", "HIGH", True), ("gemini-3.6-flash", "MINIMAL", True),
+        ("gemini-3.1-pro-preview", "MINIMAL", False), ("gemini-3.8-flash", "MINIMAL", False),
     ],
 )  # fmt: skip
 def test_a_level_of_thinking_is_refused_where_the_model_does_not_have_it(model: str, level: str, is_taken: bool) -> None:
@@ -356,7 +357,20 @@ BAD_FIELDS = {
     "content is a text": ({"contents": ["hi"]}, 'v1beta.Content), "hi"'),
     "token limit is a text": (body(generationConfig={"maxOutputTokens": "many"}), '(TYPE_INT32), "many"'),
     "body is a list": ([], "Invalid value"),
-}
+    "unknown modality": (body(generationConfig={"responseModalities": ["PICTURE"]}), 'v1beta.Modality), "PICTURE"'),
+    "unknown resolution": (body(generationConfig={"mediaResolution": "high"}), 'v1beta.MediaResolution), "high"'),
+    "unknown category": (
+        body(safetySettings=[{"category": "HARASSMENT", "threshold": "OFF"}]), 'v1beta.HarmCategory), "HARASSMENT"',
+    ),
+    "unknown threshold": (
+        body(safetySettings=[{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "NONE"}]), 'HarmBlockThreshold), "NONE"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["HarmBlockThreshold", "HarmCategory", "MediaResolution", "Modality", "ThinkingLevel"])
+def test_an_enumeration_has_the_values_of_googles_own_client(name: str) -> None:
+    assert {member.value for member in getattr(genai_types, name)} == ENUMS[name]
 
 
 @pytest.mark.parametrize("name", BAD_FIELDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callgate import Gate, InteractionsModel
 from callgate.cli.trace_lines import MARKS_ASCII, timeline_lines
+from callgate.gemini.surface import Surface
 from callgate.machine import facts
 from callgate.testing import call_with, text
+from callgate.testing.fake_interactions import FakeInteractions
 from callgate.timeline import Scale, Span, spans_of, svg_of
 from callgate.timeline.svg import duration_text
 from callgate.types import Decision, FunctionCall, ToolResult
@@ -114,6 +118,43 @@ def test_steps_at_the_provider_are_shown_beside_the_request_that_they_ran_in() -
     }
     lines = [line.split()[:2] for line in timeline_lines(spans, width=100, marks=MARKS_ASCII)]
     assert [name for name, bar in lines[2:] if set(bar) == {"+"}] == ["google_search_web", "code_execution", "url_context"]
+
+
+RESEARCHED = [
+    {"type": "thought", "signature": "c2ln", "summary": [{"type": "text", "text": "Planning."}]},
+    {"type": "google_search_call", "id": "s1", "arguments": {"queries": ["fjords"]}, "search_type": "image_search"},
+    {"type": "google_search_result", "call_id": "s1", "result": []},
+    {"type": "url_context_call", "id": "u1", "arguments": {"urls": ["https://example.org"]}},
+    {"type": "url_context_result", "call_id": "u1", "result": [], "is_error": True},
+    {"type": "mcp_server_tool_call", "id": "m1", "name": "forecast", "server_name": "weather", "arguments": {}},
+    {"type": "mcp_server_tool_result", "call_id": "m1", "name": "forecast", "server_name": "weather", "result": "4"},
+    {"type": "file_search_call", "id": "f1"},
+    {"type": "file_search_result", "call_id": "f1"},
+    {"type": "holodeck_call", "id": "h1"},
+    {"type": "model_output", "content": [{"type": "text", "text": "Done."}]},
+]
+
+
+def test_the_steps_of_an_agent_are_shown_as_it_took_them() -> None:
+    async def story() -> list[Any]:
+        async with FakeInteractions([{"steps": RESEARCHED, "status": "completed"}], polls=0) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            async with Gate(InteractionsModel("deep-research-preview-04-2026", surface=surface)) as gate:
+                await gate.run("Fjords?", session="s")
+                return spans_of(await gate.store.load("s"))
+
+    spans = asyncio.run(story())
+    assert [(span.kind, span.name, span.state) for span in spans] == [
+        ("run", "Fjords?", "STOP"),
+        ("turn", "turn 1", "done"),
+        ("request", "deep-research-preview-04-2026", "STOP"),
+        ("server_step", "google_search_image", "finished"),
+        ("server_step", "url_context", "error"),
+        ("server_step", "@weather/forecast", "finished"),
+        ("server_step", "file_search", "finished"),
+        ("server_step", "holodeck", "no result"),
+    ]
+    assert len({span.start_s for span in spans}) == len({span.end_s for span in spans}) == 1
 
 
 def test_what_is_still_going_on_has_no_end() -> None:
@@ -231,6 +272,31 @@ def test_spans_of_any_facts_lie_in_their_parents_and_can_be_drawn(pieces: list[t
     assert all(0 <= place <= 1 + 1e-9 for place in places)
     assert len(scale.ticks()) <= 20
     ElementTree.fromstring(svg_of(spans, title="t"))
+
+
+ODD_TIMES = st.floats() | st.sampled_from([1e308, -1e308, 5e-324, 1e-300, 1.8e9, 1.8e9 + 1e-6, 10**400, -(10**400)])
+
+
+@settings(max_examples=100 * SCALE)
+@given(st.lists(st.tuples(st.sampled_from(PIECES), ODD_TIMES | st.none(), ODD_TIMES), max_size=40))
+def test_a_journal_with_times_that_no_clock_shows_can_be_drawn(pieces: list[tuple[facts.Fact, Any, Any]]) -> None:
+    journal = [
+        replace(fact, at_s=at_s, result=replace(fact.result, duration_s=took_s))
+        if isinstance(fact, facts.CallEnded)
+        else replace(fact, at_s=at_s)
+        for fact, at_s, took_s in pieces
+    ]
+    spans = spans_of(journal)
+    assert all(0 <= span.start_s <= (span.start_s if span.end_s is None else span.end_s) < 1e12 for span in spans)
+    assert len(Scale(spans).ticks()) <= 20
+    ElementTree.fromstring(svg_of(spans, title="t"))
+    assert all(list(timeline_lines(spans, width=80)))
+
+
+def test_a_fact_from_beyond_the_year_9999_takes_the_time_of_the_one_before() -> None:
+    journal = at((5.0, KNOWN), (6.0, begun()), (1e308, answered(said="Yes.")), (8.0, begun()))
+    runs = [(span.start_s, span.end_s) for span in spans_of(journal) if span.kind == "run"]
+    assert runs == [(6.0, 6.0), (8.0, None)]
 
 
 # The line -----------------------------------------------------------------------------------------------------------------

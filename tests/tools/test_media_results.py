@@ -70,6 +70,7 @@ def test_media_that_cannot_be_sent_fails_the_call_with_a_sentence(tmp_path: Path
         Media(path=str(tmp_path / "empty.png")): "'empty.png' is empty",
         Media(path=str(tmp_path / "odd")): "the type of 'odd' is not known: pass Media(..., mime_type='image/png')",
         Media(path=str(tmp_path / "large.png")): "'large.png' is too large: a result may have 14,680,064 bytes of media",
+        Media(uri="x.png"): "uri='x.png' is not an address that a provider reads: for a file on this machine use path=",
         Media(): "'media' is empty",
         Media(data=b"odd"): "the type of 'media' is not known: pass Media(..., mime_type='image/png')",
     }.items():

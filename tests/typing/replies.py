@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any, Literal, TypedDict, assert_type
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, Optional, TypedDict, TypeVar, assert_type
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from callgate import CallRecord, FunctionCall, Gate, Reply, ToolContext, ToolDefinition, ToolResult, tool
+from callgate import CallRecord, FunctionCall, Gate, Media, Reply, ToolContext, ToolDefinition, ToolResult, tool
 from callgate.events import EventOf, OutputDelta, RunEnded
 from callgate.permission import Approval
 
@@ -19,6 +22,22 @@ class Weather(BaseModel):
 
 class Row(TypedDict):
     name: str
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Color(Enum):
+    RED = "red"
+
+
+T = TypeVar("T")
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
 
 
 async def runs(gate: Gate) -> None:
@@ -34,6 +53,26 @@ async def runs(gate: Gate) -> None:
     assert_type(await gate.run_many(["a", "b"], batch=True), list[Reply[None]])
     assert_type(await gate.run_many(["a"], output=Weather, return_errors=True), list[Reply[Weather] | Exception])
     assert_type(await gate.run_many(["a"], return_errors=True), list[Reply[None] | Exception])
+
+
+async def outputs(gate: Gate, kind: type[T]) -> T:
+    assert_type((await gate.run("Where?", output=Point)).output, Point)
+    assert_type((await gate.run("Which?", output=Color)).output, Color)
+    assert_type((await gate.run("Row?", output=Row)).output, Row)
+    assert_type((await gate.run("Page?", output=Page[Row])).output, Page[Row])
+    assert_type((await gate.run("Either?", output=Weather | Row)).output, Weather | Row)
+    assert_type((await gate.run("Maybe?", output=Weather | None)).output, Weather | None)
+    assert_type((await gate.run("Maybe?", output=Optional[Weather])).output, Weather | None)  # noqa: UP045
+    assert_type((await gate.run("Which?", output=Literal["a", "b"])).output, Literal["a", "b"])
+    assert_type((await gate.run("How many?", output=Annotated[int, Field(gt=3)])).output, int)
+    assert_type(gate.run_sync("Either?", output=Weather | Row).output, Weather | Row)
+    assert_type(await gate.run_many(["a"], output=Weather | None), list[Reply[Weather | None]])
+    assert_type(await gate.run_many(["a"], output=int | str, return_errors=True), list[Reply[int | str] | Exception])
+    assert_type(await gate.run_many(["a"], output={"type": "object"}), list[Reply[Any]])
+    assert_type(await gate.run_many(["a"], output=Point, return_errors=bool(kind)), list[Reply[Point] | Exception])
+    assert_type(gate.stream("Either?", output=int | str), AsyncGenerator[EventOf[int | str], None])
+    assert_type(gate.stream_sync("Either?", output=int | str), Generator[EventOf[int | str], None, None])
+    return (await gate.run("Anything?", output=kind)).output
 
 
 async def calls(reply: Reply[None], record: CallRecord) -> None:
@@ -90,3 +129,4 @@ async def approve_later(asked: FunctionCall, about: ToolDefinition, why: str) ->
 
 gate = Gate("gemini-flash-latest", [plain, rows_of], approve=approve, settings={"temperature": 0, "thinking": "low"})
 other = Gate(approve=approve_later)
+pictures = [Media(path=Path("a.png")), Media(path="a.png"), Media(data=b"x", mime_type="image/png")]

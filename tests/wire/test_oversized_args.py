@@ -14,18 +14,24 @@ from callgate.content.collect import Collector, function_calls
 from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceededError, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
-from callgate.strict_json import Bad
+from callgate.strict_json import Bad, SoundObject
 from callgate.wire import oversized_args, reader
-from callgate.wire.oversized_args import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
+from callgate.wire.oversized_args import HEAVY_FROM_BYTES, STEP_BYTES, ArgumentPruner, is_heavy
 
 REASON = "they hold more than 100,000 values"
+
+
+def keys(count: int) -> bytes:
+    return b"{%b}" % b", ".join(b'"k%d": 1' % number for number in range(count))
+
+
 ENDLESS = {
-    "keys": b"{%b}" % b", ".join(b'"k%d": 1' % number for number in range(1_000_000)),
-    "numbers": b'{"a":[%b]}' % b",".join([b"1"] * 1_000_000),
-    "empty lists": b'{"a":[%b]}' % b",".join([b"[]"] * 500_000),
-    "towers": b'{"a":[%b]}' % b",".join([b"[" * 50 + b"1" + b"]" * 50] * 20_000),
-    "strings full of brackets": b'{"a":[%b]}' % b",".join([b'"}]{[\\\\\\""'] * 300_000),
-    "behind a long string": b'{"long":"%b","a":[%b]}' % (b"\\\\x" * 200_000, b",".join([b"1"] * 500_000)),
+    "keys": keys(110_000),
+    "numbers": b'{"a":[%b]}' % b",".join([b"1"] * 300_000),
+    "empty lists": b'{"a":[%b]}' % b",".join([b"[]"] * 200_000),
+    "towers": b'{"a":[%b]}' % b",".join([b"[" * 50 + b"1" + b"]" * 50] * 6_000),
+    "strings full of brackets": b'{"a":[%b]}' % b",".join([b'"}]{[\\\\\\""'] * 150_000),
+    "behind a long string": b'{"long":"%b","a":[%b]}' % (b"\\\\x" * 200_000, b",".join([b"1"] * 150_000)),
 }
 
 
@@ -89,7 +95,7 @@ def test_the_work_is_done_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyP
     for name in ("_WHOLE_TOKENS", "_INSIDE_STRING"):
         monkeypatch.setattr(oversized_args, name, Watched(getattr(oversized_args, name), looked_at))
     body = event(ENDLESS["behind a long string"])
-    light = Lightening(body)
+    light = ArgumentPruner(body)
     steps = sum(1 for _ in light.steps())
     assert steps >= len(body) // (2 * STEP_BYTES)
     assert max(looked_at) <= STEP_BYTES
@@ -195,7 +201,7 @@ def test_arguments_in_a_text_or_under_another_key_are_left_alone() -> None:
         b'{"candidates":[{"content":{"parts":[{"toolCall":{"args":%b}}]}}]}' % ENDLESS["keys"],
         b'{"candidates":[7,{"content":[]},{"content":{"parts":[{"functionCall":{"name":"f"}}]}}],"x":{"args":%b}}'
         % ENDLESS["numbers"],
-        b'{"groundingMetadata":%b}' % ENDLESS["keys"],
+        b'{"groundingMetadata":%b}' % keys(510_000),
     ],
     ids=["alone", "ran at the server", "beside a call", "no arguments"],
 )
@@ -275,3 +281,49 @@ def test_any_arguments_are_kept_or_bad_by_their_number_of_values(args: dict[str,
     assert isinstance(read, Bad) or values_in(args) <= most
     # An empty list of which the two halves are seen in different steps may count as one value.
     assert not isinstance(read, Bad) or values_in(args) + empty_in(args) > most
+
+
+# Events that need not be looked through again ---------------------------------------------------------------------------
+
+
+def collected(chunk: dict[str, Any], *, is_plain: bool) -> tuple[list[Any], Any]:
+    collector = Collector(new_id=lambda: "c")
+    events = collector.feed(chunk, is_plain=is_plain)
+    return events, collector.close()
+
+
+def args_of(args: Any) -> bytes:
+    return args if isinstance(args, bytes) else json.dumps(args).encode()
+
+
+ODD = [
+    b'{"x":1e999}', b'{"x":-1e999}', b'{"x":[{"y":1e400}]}', b'{"x":NaN}', b'{"x":"\\ud800"}', b'{"x":%b}' % (b"9" * 4_250),
+    b'{"x":[%b]}' % (b"-" + b"7" * 4_299), b'{"x":%b}' % (b"1" * 3_000), b'{"x":1e5,"x":2}',
+    *(b'{"x":' * levels + b"1" + b"}" * levels for levels in (98, 99, 100, 101, 102, 103, 110)),
+    *(b'{"x":' + b"[" * levels + b"]" * levels + b"}" for levels in (98, 99, 100, 101, 199, 250)),
+]  # fmt: skip
+
+
+@given(args=st.dictionaries(st.text("ab"), JSON, max_size=6) | st.sampled_from(ODD), form=st.sampled_from([*READ]))
+@settings(max_examples=400)
+def test_an_event_that_is_marked_as_sound_gives_the_calls_that_a_look_through_it_gives(args: Any, form: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oversized_args, "HEAVY_FROM_BYTES", 1)
+        (chunk,) = READ[form](event(args_of(args)))
+    if type(chunk) is SoundObject:
+        assert collected(chunk, is_plain=True) == collected(dict(chunk), is_plain=False)
+
+
+@pytest.mark.parametrize("args", ODD[:7])
+def test_an_event_with_a_number_beyond_a_limit_is_not_marked_as_sound(args: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oversized_args, "HEAVY_FROM_BYTES", 1)
+    (chunk,) = ResponseReader().read_whole(event(args))
+    assert type(chunk) is dict
+
+
+def test_only_long_events_are_marked_as_sound_and_none_of_which_something_was_taken_out() -> None:
+    (short,) = ResponseReader().read_whole(event(b'{"x":[%b]}' % b",".join([b"1"] * 200_000)))
+    (long,) = ResponseReader().read_whole(event(b'{"x":"%b"}' % (b"x" * HEAVY_FROM_BYTES)))
+    (heavy,) = ResponseReader().read_whole(event(ENDLESS["behind a long string"]))
+    assert [type(chunk) for chunk in (short, long, heavy)] == [dict, SoundObject, dict]
+    assert collected(short, is_plain=False)[1].calls[0].problem

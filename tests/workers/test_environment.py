@@ -7,7 +7,7 @@ import os
 
 from callgate import Gate, ScriptedModel, tool
 from callgate.testing import call
-from callgate.workers.environment import worker_environment
+from callgate.workers.process import worker_environment
 
 
 @tool(isolation="process")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, cast
 from uuid import uuid4
@@ -18,15 +18,16 @@ from callgate.calls.dispatcher import CallDispatcher
 from callgate.calls.environment import Question
 from callgate.content.read import media_of, response_media, response_of
 from callgate.content.response import to_function_response
+from callgate.definitions.openai import NAMES
 from callgate.errors import UsageError
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
-from callgate.permission.approval import asked
+from callgate.permission.approval import request_approval
 from callgate.permission.guard import Guard
 from callgate.sync import BlockingPortal
 from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, JsonObject, Limits, ToolDefinition, ToolResult
 
-__all__ = ["GatedTools", "Shown"]
+__all__ = ["GatedTools", "Shown", "without_media"]
 
 NOBODY = "There is no approval callback: pass approve= to GatedTools, or a rule that allows it."
 
@@ -50,6 +51,12 @@ class Shown:
     def plain(self) -> Any:
         """The value; with notes, an object of both."""
         return {"result": self.value, "notes": list(self.notes)} if self.notes else self.value
+
+
+def without_media(result: ToolResult, count: int) -> ToolResult:
+    """The result without media, and with a note that so many items of it are not sent."""
+    left_out = f"{count} media item(s) were left out: they cannot be sent from here."
+    return replace(result, media=(), notes=(*result.notes, left_out))
 
 
 class GatedTools:
@@ -114,6 +121,12 @@ class GatedTools:
         """The tools that may be declared: all that the policy does not deny unconditionally."""
         self._executor.refresh()
         return list(filter(self._guard.policy.may_declare, self._executor.definitions))
+
+    @property
+    def exported(self) -> dict[str, ToolDefinition]:
+        """The same by names that every provider accepts: letters, digits, `_` and `-`, 64 of them at most."""
+        own = {definition.name: definition for definition in self.definitions}
+        return {name: own[original] for name, original in NAMES(list(own)).items()}
 
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """Make one call. There is always a result; cancelling the caller cancels the tool."""
@@ -182,4 +195,4 @@ class GatedTools:
 
     async def _ask(self, question: Question) -> Approval:
         assert self._approve is not None, "there is somebody to be asked"
-        return await asked(self._approve, question.call, question.definition, question.reason)
+        return await request_approval(self._approve, question.call, question.definition, question.reason)

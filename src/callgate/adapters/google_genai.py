@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib import metadata
 from itertools import count
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import WithJsonSchema
 
-from callgate.adapters.gated_tools import GatedTools
+from callgate.adapters.gated_tools import GatedTools, without_media
 from callgate.declaration import declared_names
 from callgate.definitions.json_node import value_at
 from callgate.errors import ToolError, UsageError
@@ -33,7 +32,7 @@ _NODES_MAX = 2_000
 """Objects and lists of one schema without references; types that share others by reference can stand for millions."""
 
 _DEPTHS = (100, 16, 8, 6, 4, 3, 2, 1)
-"""How many references in one another are followed: the deepest with which the schema is not too large."""
+"""Nested references that are followed: the deepest with which the schema is not too large."""
 
 
 def functions_of(gated: GatedTools, *, is_async: bool) -> list[Callable[..., Any]]:
@@ -156,6 +155,5 @@ def _value(gated: GatedTools, result: ToolResult) -> Any:
     if result.is_error:
         raise ToolError(gated.shown(result).text)
     if result.media:  # The SDK sends none, and the service refuses a value that refers to what was not sent.
-        left_out = f"{len(result.media)} media item(s) were left out: they cannot be sent from here."
-        result = replace(result, media=(), notes=(*result.notes, left_out))
+        result = without_media(result, len(result.media))
     return gated.shown(result).plain

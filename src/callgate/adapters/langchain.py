@@ -27,6 +27,7 @@ class _GatedTool(BaseTool):
     """One tool. Its arguments may have any names: they do not collide with parameters of `_run`."""
 
     _gated: GatedTools = PrivateAttr()
+    _own_name: str = PrivateAttr()
 
     def run(self, /, *given: Any, tool_call_id: str | None = None, **options: Any) -> Any:
         """Run the tool as LangChain does; the call is known here by LangChain's id."""
@@ -45,10 +46,10 @@ class _GatedTool(BaseTool):
             _CALL_ID.reset(token)
 
     def _run(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(self._gated, self._gated.call_sync(self.name, args, call_id=_CALL_ID.get()))
+        return _outcome(self._gated, self._gated.call_sync(self._own_name, args, call_id=_CALL_ID.get()))
 
     async def _arun(self, /, **args: Any) -> tuple[Content, ToolResult]:
-        return _outcome(self._gated, await self._gated.call(self.name, args, call_id=_CALL_ID.get()))
+        return _outcome(self._gated, await self._gated.call(self._own_name, args, call_id=_CALL_ID.get()))
 
 
 def _outcome(gated: GatedTools, result: ToolResult) -> tuple[Content, ToolResult]:
@@ -67,13 +68,14 @@ def _outcome(gated: GatedTools, result: ToolResult) -> tuple[Content, ToolResult
 
 def langchain_tools(gated: GatedTools) -> Iterator[BaseTool]:
     """A LangChain tool for each of the gated ones."""
-    for definition in gated.definitions:
+    for name, definition in gated.exported.items():
         tool = _GatedTool(
-            name=definition.name,
+            name=name,
             description=definition.description,
             args_schema=dict(definition.input_schema),
             response_format="content_and_artifact",
             handle_tool_error=True,
         )
-        tool._gated = gated  # pyright: ignore[reportPrivateUsage] - pydantic takes private attributes only like this
+        # pydantic takes private attributes only like this.
+        tool._gated, tool._own_name = gated, definition.name  # pyright: ignore[reportPrivateUsage]
         yield tool

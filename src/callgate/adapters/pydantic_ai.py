@@ -21,10 +21,10 @@ __all__ = ["toolset_of"]
 
 def toolset_of(gated: GatedTools) -> FunctionToolset[Any]:
     """A toolset with a tool for each of the gated ones."""
-    return FunctionToolset[Any]([_tool(gated, definition) for definition in gated.definitions])
+    return FunctionToolset[Any]([_tool(gated, name, definition) for name, definition in gated.exported.items()])
 
 
-def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
+def _tool(gated: GatedTools, name: str, definition: ToolDefinition) -> Tool[Any]:
     async def run(context: RunContext[Any], /, **args: Any) -> Any:
         result = await gated.call(definition.name, args, call_id=context.tool_call_id or "")
         shown = gated.shown(result)
@@ -35,7 +35,7 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
 
     return Tool[Any].from_schema(
         run,
-        name=definition.name,
+        name=name,
         description=definition.description,
         json_schema=dict(definition.input_schema),
         sequential=definition.ordered,

@@ -36,7 +36,7 @@ SESSIONS_MAX = 10_000
 ASK_S = 600.0
 """Time-out of a question."""
 CLOSE_S = 5.0
-"""How long calls may take to end on close."""
+"""Seconds that calls may take to end on close."""
 
 
 class DeferredCall(Exception):  # noqa: N818 - control flow, not an error

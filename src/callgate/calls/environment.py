@@ -34,6 +34,8 @@ class Question:
     reason: str
     preview: str | None
     """A preview of the call's effect, if its tool has one."""
+    confirm: str = ""
+    """The text that a yes must repeat, if a rule wants that."""
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[Approval]]
@@ -102,7 +104,7 @@ class ParentCall:
 
 
 ScopeOf: TypeAlias = "Callable[[CallEnvironment, ParentCall], CallScope]"
-"""Makes the scope of a call that starts."""
+"""Factory for the scope of a call that starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ class CallEnvironment:
     places: Slots
     """At most so many calls run at the same time."""
     scope_of: ScopeOf
-    """Makes the scope of a call that starts."""
+    """Factory for the scope of a call that starts."""
     paused: Pause = contextlib.nullcontext
     held: frozenset[str] = frozenset()
     """Rate limits in which the calls around this one have a place."""

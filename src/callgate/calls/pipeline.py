@@ -22,20 +22,23 @@ import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
 from callgate.calls.environment import CallEnvironment, CallOwner, CallScope, ParentCall, Question
+from callgate.calls.observer import redacted
 from callgate.calls.tasks import TaskOwner
 from callgate.events import ApprovalNeeded, CallProgress, CallStarted, Notice
 from callgate.host import run_for
 from callgate.machine import facts
-from callgate.permission.approval import Approval
 from callgate.permission.guard import CallGuard
 from callgate.strict_json import without_surrogates
 from callgate.tools.call import CachedCall, CallObserver, RunningCall
 from callgate.types import CallRecord, FunctionCall, Progress, ToolResult
+
+if TYPE_CHECKING:
+    from callgate.permission.approval import Approval
 
 __all__ = ["CallPipeline"]
 
@@ -54,7 +57,7 @@ _QUESTION: ContextVar[asyncio.Lock | None] = ContextVar("callgate_question", def
 
 
 class CallPipeline:
-    """Takes the calls of one owner through their lives."""
+    """Drives the calls of one owner through their life cycle."""
 
     def __init__(self, owner: CallOwner, around: CallEnvironment, cancellation: Cancellation, tasks: TaskOwner) -> None:
         self._owner = owner
@@ -138,7 +141,7 @@ class CallPipeline:
     async def _decide(self, calls: Sequence[FunctionCall]) -> None:
         batch = self._owner.calls
         work = self._guard.decide(
-            calls, always=self._owner.always, rewritten=batch.rewritten, again=batch.stale, asked=batch.asked
+            calls, always=self._owner.always, rewritten=batch.rewritten, again=batch.stale, asked=batch.approval_ids
         )
         decided, notices = await self._cancellation.during(work)
         for notice in notices:
@@ -165,7 +168,7 @@ class CallPipeline:
                 _QUESTION.set(lock)
                 if self._owner.calls.find(call.id, "awaiting") is None:
                     return  # It was settled during other questions.
-                fact = await self._answer(call, approval.reason)
+                fact = await self._answer(call, approval)
                 if fact is not None:
                     # Before the next question: the answer may cover that one, too.
                     await self._owner.note(fact)
@@ -176,21 +179,23 @@ class CallPipeline:
         else:
             self._wake()
 
-    async def _answer(self, call: FunctionCall, reason: str) -> facts.ApprovalAnswered | None:
+    async def _answer(self, call: FunctionCall, approval: facts.AskApproval) -> facts.ApprovalAnswered | None:
         """Return the answer about one call; None if it is deferred."""
         around = self._around
         decision = around.guard.verdict(call, self._owner.always, self._guard.reading(call))
         if (decision.verdict, decision.by) == ("allow", "user"):
             return facts.ApprovalAnswered(id=call.id, answer="yes")  # A session rule has answered it meanwhile.
+        running = self._guard.reading(call)
+        reason, confirm = approval.reason, approval.confirm or around.guard.confirmation(call, running)
+        scope = around.guard.scope(call, running)
         question = Question(
             call=call.detached(),
             definition=around.executor.definition(call.name),
             digest=around.executor.digests.get(call.name, ""),
             reason=reason,
             preview=await around.executor.preview(call),
+            confirm=confirm,
         )
-        running = self._guard.reading(call)
-        scope, confirm = around.guard.scope(call, running), around.guard.confirmation(call, running)
         await self._owner.emit(ApprovalNeeded(call, reason, question.preview, scope, confirm))
         ask = around.ask
         if ask is None:
@@ -200,7 +205,7 @@ class CallPipeline:
         if outcome.error is None:
             if outcome.value == "later":
                 return None
-            answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value), running))
+            answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value), running, confirm))
         if answered.error is None:
             return cast("facts.ApprovalAnswered", answered.value)
         return await self._failed_answer(call, answered.error)
@@ -209,10 +214,11 @@ class CallPipeline:
         """Deny a call because the program's own code failed, and say so to the program: the model did nothing wrong."""
         text = user_code.call(lambda: str(error)).value or ""
         said = f"approve failed for {call.name!r}, so the call is denied: {type(error).__name__}: {text}"
+        notice = redacted(Notice("approve_failed", said, "warning"))
         logger.error("asking about %r failed", call.name, exc_info=error)
         # Seen without a handler of logs too; a filter that makes an error of it must not end the run.
-        user_code.call(lambda: warnings.warn(said, RuntimeWarning, stacklevel=1))
-        await self._owner.emit(Notice("approve_failed", said, "warning"))
+        user_code.call(lambda: warnings.warn(notice.message, RuntimeWarning, stacklevel=1))
+        await self._owner.emit(notice)
         return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(error).__name__}).")
 
     # Admit and run --------------------------------------------------------------------------------------------------------
@@ -231,17 +237,25 @@ class CallPipeline:
             await self._owner.note(*refused)
         if not ready:
             return bool(refused)
+        previews = await self._approved_changes(ready, records)
         now_s = time.time()
-        await self._owner.note(*[facts.CallStarted(id=call.id, at_s=now_s) for call in ready], durable=True)
+        started = [facts.CallStarted(id=call.id, preview=previews.get(call.id), at_s=now_s) for call in ready]
+        await self._owner.note(*started, durable=True)
         try:
             # Reported before they run: a tool that blocks the event loop would delay the report of its start, too.
             for call in ready:
-                await self._owner.emit(CallStarted(call))
+                await self._owner.emit(CallStarted(call, previews.get(call.id)))
         finally:
             # A call journalled as started ends with a result, whatever happens to this task.
             for call in ready:
                 self._run(call)
         return bool(refused)
+
+    async def _approved_changes(self, calls: Sequence[FunctionCall], records: Sequence[CallRecord]) -> dict[str, str]:
+        """Preview the calls that a person approved, as they run: the journal keeps what that person agreed to."""
+        approved = {record.call.id for record in records if record.decision is not None and record.decision.by == "user"}
+        found = {call.id: await self._around.executor.preview(call) for call in calls if call.id in approved}
+        return {call_id: preview for call_id, preview in found.items() if preview}
 
     def _has_turn(self, call: FunctionCall) -> bool:
         ordered = self._owner.calls.is_ordered(call.id)
@@ -255,7 +269,7 @@ class CallPipeline:
         around = self._around
         cached = self._guard.cached(call)
         parent = ParentCall(
-            call, self._owner.calls.is_ordered(call.id), self._guard.held_by(call.id), partial(self._paused, call.id)
+            call, self._owner.calls.is_ordered(call.id), self._guard.limits_around(call.id), partial(self._paused, call.id)
         )
         scope = around.scope_of(around, parent)
         observer = CallObserver(
@@ -292,15 +306,15 @@ class CallPipeline:
             self._around.spans.finished(call, result)
             logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
             if self._guard.ended(call, result):
-                self._tasks.spawn(self._hear_hooks(call, result))
+                self._tasks.spawn(self._run_hooks(call, result))
             else:
                 self._inbox.put_nowait(facts.CallEnded(id=call.id, result=result, at_s=time.time()))
         except Exception as error:
             self._cancellation.fail(error)
 
-    async def _hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
+    async def _run_hooks(self, call: FunctionCall, result: ToolResult) -> None:
         """Let hooks see a result before it counts."""
-        result, notices = await self._guard.heard(call, result)
+        result, notices = await self._guard.apply_result_hooks(call, result)
         for item in (*notices, facts.CallEnded(id=call.id, result=result, at_s=time.time())):
             self._inbox.put_nowait(item)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from callgate.calls.cancellation import Cancellation, RunCancelled
 from callgate.calls.environment import CallEnvironment
+from callgate.calls.observer import redacted
 from callgate.calls.pipeline import CallPipeline
 from callgate.calls.tasks import TaskOwner
 from callgate.events import Event
@@ -103,7 +104,7 @@ class SingleCall:
 
     async def emit(self, event: Event) -> None:
         """Report an event."""
-        await self._emit(event)
+        await self._emit(redacted(event))
 
 
 def _call_fact(fact: facts.Fact) -> CallFact:

@@ -21,7 +21,7 @@ class Slots:
         self._count = count
         self._holders: set[str] = set()
         self._waiting: dict[str, Callable[[], None]] = {}
-        """Those who wait, in order of arrival; nobody does while a slot is free."""
+        """Waiters in order of arrival; empty while a slot is free."""
 
     def take(self, holder: str, wake: Callable[[], None]) -> bool:
         """Take a place, or a place in the line; return whether the holder may go on."""

@@ -15,13 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json
-from callgate.cli.escaping import ascii_json, one_line, shown_args, shown_call, wrapped
+from callgate.cli.answer_line import AnswerLine, read_keys, read_line
+from callgate.cli.edit_text import edit_text
+from callgate.cli.escaping import ascii_json, one_line, shown_args, shown_call, shown_name, visible, wrapped
 from callgate.cli.render import Terminal
 from callgate.cli.tty import Tty
 from callgate.errors import JsonError
@@ -35,9 +37,12 @@ __all__ = ["Approver"]
 
 PREVIEW_WAIT_S = 5.0
 PREVIEW_LINES_MAX = 400
+SHORT_CHARS = 40
+"""Texts up to this length are always shown as arguments."""
 MARK = "  | "
 """Prefix of each line of untrusted text, so that none of it passes for a question."""
 _COLORS = {"+": "added", "-": "removed", "@": "place"}
+_CHOICES = ("yes", "no", "always", "edit", "later")
 _ANSWERS: dict[str, Approval] = {
     "y": "yes", "yes": "yes", "a": "always", "always": "always", "l": "later", "later": "later",
 }  # fmt: skip
@@ -95,7 +100,7 @@ class Approver:
 
     async def _answer(self, call: FunctionCall, definition: ToolDefinition) -> Approval:
         while True:
-            typed = (await self._ask(_question(call, definition))).strip().lower()
+            typed = (await self._ask(_question(call, definition), choices=_CHOICES)).strip().lower()
             if typed not in ("e", "edit"):
                 return _ANSWERS.get(typed, "no")
             edited = await self._edited(call)
@@ -124,47 +129,64 @@ class Approver:
 
     def _show(self, call: FunctionCall, definition: ToolDefinition, reason: str, preview: str | None) -> None:
         columns = max(40, shutil.get_terminal_size().columns)
-        room = columns - len(MARK) - 1  # Wrap lines here: the terminal must not choose where untrusted text breaks.
         server = f" on server {ascii_json(definition.server)}" if definition.server else ""
-        whole = f"? {shown_call(call)}{server}"
+        # A change is shown once: as a diff if all of it is there, and by the arguments otherwise.
+        left_out = _in_diff(call.args, preview) if definition.kind == "file" else set[str]()
+        args = {name: value for name, value in call.args.items() if name not in left_out}
+        whole = f"? {shown_call(replace(call, args=args))}{server}"
         if len(whole) < columns:
             self._terminal.line(whole, color="notice")
         else:
             self._terminal.line(f"? {ascii_json(call.name)[1:-1]}{server}, with", color="notice")
-            for line in shown_args(call.args):
-                for piece in wrapped(line, room):
-                    self._terminal.line(MARK + piece)
-        if preview:
-            lines = preview.splitlines()
-            for line in lines[:PREVIEW_LINES_MAX]:
-                for piece in wrapped(line.expandtabs(4), room):
-                    self._terminal.line(MARK + piece, color=_COLORS.get(line[:1]))
-            if len(lines) > PREVIEW_LINES_MAX:
-                self._terminal.line(f"  {len(lines) - PREVIEW_LINES_MAX} more lines are not shown.")
+            self._quote(shown_args(args))
+        sizes = [(name, len(str(call.args[name]))) for name in sorted(left_out)]
+        self._quote((f"{shown_name(name)}: {size} characters, all of them in the diff" for name, size in sizes), "quiet")
+        lines = (preview or "").splitlines()
+        for line in lines[:PREVIEW_LINES_MAX]:
+            self._quote([line.expandtabs(4)], _COLORS.get(line[:1]))
+        if len(lines) > PREVIEW_LINES_MAX:
+            self._terminal.line(f"  {len(lines) - PREVIEW_LINES_MAX} more lines are not shown.")
+        self._quote(_readings(args), "quiet")
         if reason:
             self._terminal.line(f"  {one_line(reason, 500)}")
 
-    async def _ask(self, question: str, enter: str = "no") -> str:
-        """Prompt, and return what was typed after the question was shown."""
+    def _quote(self, lines: Iterable[str], color: str | None = None) -> None:
+        """Print untrusted lines, wrapped here: the terminal must not choose where they break."""
+        room = max(40, shutil.get_terminal_size().columns) - len(MARK) - 1
+        for line in lines:
+            for piece in wrapped(line, room):
+                self._terminal.line(MARK + piece, color=color)
+
+    async def _ask(self, question: str, enter: str = "no", choices: Sequence[str] = ()) -> str:
+        """Prompt, and return what was typed after the question was shown, or chosen with the arrow keys."""
         self._terminal.ask(f"  {question} ")
         _forget_typed()
         if self.before_question is not None:
             self.before_question()
         # Input counts from here on. Written last, so a program that waits for it loses nothing.
         self._terminal.ask(f"(Enter: {enter}) ")
-        return await _typed_line()
+        if choices and self._tty is not None and self._tty.is_there and self._environ.get("TERM", "dumb") != "dumb":
+            return await read_keys(AnswerLine(choices, self._terminal.type))
+        return await read_line()
 
     # Editing --------------------------------------------------------------------------------------------------------------
+
+    async def _in_line(self, call: FunctionCall) -> str:
+        """The arguments as they were edited at the prompt."""
+        self._terminal.line("  Change the arguments; Enter takes them, Ctrl-C leaves them as they were.")
+        text = await edit_text("  ", _editable(call.args))
+        if text is not None:
+            return text
+        self._terminal.line(f"  {ascii_json(dict(call.args))}")
+        return await self._ask("The arguments as JSON, on one line:")
 
     async def _edited(self, call: FunctionCall) -> FunctionCall | None:
         """The call with other arguments; None if there are none, or they are not JSON."""
         editor = self._environ.get("VISUAL") or self._environ.get("EDITOR")
         if editor:
-            # In ASCII here too, so that nothing in the arguments hides.
-            text = await _in_editor(shlex.split(editor), json.dumps(dict(call.args), indent=2, default=repr) + "\n")
+            text = await _in_editor(shlex.split(editor), _editable(call.args, indent=2) + "\n")
         else:
-            self._terminal.line(f"  {ascii_json(dict(call.args))}")
-            text = await self._ask("The arguments as JSON, on one line:")
+            text = await self._in_line(call)
         if not text.strip():
             return None
         try:
@@ -179,6 +201,30 @@ class Approver:
             self._terminal.line("  Nothing was changed.")
             return None
         return replace(call, args=edited)
+
+
+def _editable(args: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """The arguments as JSON, with letters as people write them; in ASCII if something in them would hide."""
+    text = json.dumps(dict(args), indent=indent, ensure_ascii=False, default=repr)
+    return text if visible(text) == text else json.dumps(dict(args), indent=indent, default=repr)
+
+
+def _in_diff(args: Mapping[str, Any], preview: str | None) -> set[str]:
+    """The names of long texts of which every line is in a diff that is shown whole."""
+    lines = (preview or "").splitlines()
+    if len(lines) > PREVIEW_LINES_MAX or not any(line.startswith("@@ ") for line in lines):
+        return set()
+    shown = "\n".join(line[1:] for line in lines if line[:1] in ("+", "-", " "))
+    long = {name: value for name, value in args.items() if isinstance(value, str) and len(value) > SHORT_CHARS}
+    return {name for name, value in long.items() if all(line in shown for line in value.splitlines())}
+
+
+def _readings(args: Mapping[str, Any]) -> Iterator[str]:
+    """Texts with letters that ASCII does not have, as people read them; the exact arguments spell those letters out."""
+    for name, value in args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+        if not text.isascii():
+            yield f"{ascii_json(str(name))} reads: {one_line(text, 500)}"
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:
@@ -205,23 +251,3 @@ async def _in_editor(words: list[str], text: str) -> str:
             if done.returncode == 0:
                 return path.read_text("utf-8", "replace")
     return ""
-
-
-async def _typed_line() -> str:
-    """Read one line from the terminal; other calls continue meanwhile, and Ctrl-C ends the wait."""
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[str] = loop.create_future()
-    descriptor = sys.stdin.fileno()
-
-    def read() -> None:
-        if not line.done():
-            line.set_result(os.read(descriptor, 65_536).decode(errors="replace"))
-
-    try:
-        loop.add_reader(descriptor, read)
-    except NotImplementedError:  # Windows, where a console cannot be waited for.
-        return input()  # noqa: ASYNC250
-    try:
-        return await line
-    finally:
-        loop.remove_reader(descriptor)

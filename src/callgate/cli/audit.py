@@ -6,7 +6,6 @@ Takes a path; prints lines, or JSON for programs. Exit codes: 0 intact, 1 tamper
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -17,7 +16,8 @@ from typing import Any
 import click
 
 from callgate.cli.escaping import ascii_json, visible
-from callgate.cli.render import is_terminal, one_line
+from callgate.cli.render import one_line
+from callgate.cli.style import echo
 from callgate.errors import AuditError
 from callgate.types import JsonObject
 
@@ -67,7 +67,7 @@ def verify_command(
         }))  # fmt: skip
     else:
         for problem in found.problems:
-            click.echo(f"{click.style('problem', fg='red')}  {visible(problem)}", color=is_terminal(sys.stdout))
+            echo([("problem", "failed"), (f"  {problem}", None)])
         for note in found.notes:
             click.echo(f"note     {visible(note)}")
         verdict = f"{len(found.problems)} problems" if found.problems else "whole"
@@ -86,14 +86,14 @@ def show(file: str, session: str | None, tool: str | None, output: str) -> None:
     from callgate.permission.audit import records_of
 
     try:
-        _print(_wanted(records_of(file), session, tool), output)
+        _print(_filter_records(records_of(file), session, tool), output)
     except AuditError as error:
         raise LogError(str(error)) from error
 
 
 @audit.command()
 @click.argument("file")
-@click.option("-n", "--lines", type=click.IntRange(1), default=20, help="How many of the last records; 20 if left out.")
+@click.option("-n", "--lines", type=click.IntRange(1), default=20, help="Number of records to show; 20 if left out.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for further records.")
 @Output
 def tail(file: str, lines: int, follow: bool, output: str) -> None:
@@ -123,7 +123,7 @@ def _follow(path: Path, number: int, output: str) -> None:
         time.sleep(LOOK_AGAIN_S)
 
 
-def _wanted(records: Iterable[JsonObject], session: str | None, tool: str | None) -> Iterable[JsonObject]:
+def _filter_records(records: Iterable[JsonObject], session: str | None, tool: str | None) -> Iterable[JsonObject]:
     for record in records:
         if session in (None, record.get("session")) and tool in (None, record.get("tool")):
             yield record

@@ -48,7 +48,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--mcp", multiple=True, type=_FILE, metavar="FILE", help="A file with mcpServers, whose tools can be called; repeatable."
 )
-@click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Whose model answers.")
+@click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Provider of the model.")
 @click.option(
     "-m",
     "--model",
@@ -59,7 +59,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--mode",
     type=click.Choice(CALL_MODES),
-    help="How tools are declared: through the API, in the prompt, or whichever works.",
+    help="Declaration of tools: through the API, in the prompt, or whichever works.",
 )
 @click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 CANCEL_AGAIN_S = 0.01
 CLOSE_WAIT_S = 5.0
-"""How long a cancelled exchange may take to clean up before the program exits without it."""
+"""Seconds that a cancelled exchange may take to clean up before the program exits without it."""
 
 
 class ChatSession:
@@ -135,7 +135,9 @@ class ChatSession:
 
         self.run(start())
 
-    def turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None = None) -> Reply:
+    def exchange(
+        self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None = None
+    ) -> Reply:
         """Run one exchange and show its events. `tick` is called periodically and returns the next delay.
 
         Raises:
@@ -143,7 +145,7 @@ class ChatSession:
         """
         self.has_begun = True
         with self.tty.quiet():
-            self.last = self.run(self._turn(prompt, show, tick))
+            self.last = self.run(self._exchange(prompt, show, tick))
         return self.last
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -151,7 +153,9 @@ class ChatSession:
         self._interrupts = 0
         return self._runner.run(work)
 
-    async def _turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None) -> Reply:
+    async def _exchange(
+        self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None
+    ) -> Reply:
         reply: Reply | None = None
         gate = await self._entered_gate()
         events = gate.stream(prompt, session=self.session)

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from callgate.cli.themes import code_of
+
 __all__ = ["CodeColors"]
 
-CODE = "36"
 LINE_CHARS_MAX = 2_000
 CONTEXT_LINES_MAX = 100
 """Lines of an open string or comment that are read again for the next one."""
 
-# Kinds of tokens, the most specific first -> codes of the terminal.
+# Kinds of tokens, the most specific first -> what they mean.
 _STYLES: tuple[tuple[str, str], ...] = (
-    ("Token.Comment", "2"),
-    ("Token.Keyword", "35"),
-    ("Token.Literal.String", "32"),
-    ("Token.Literal.Number", "36"),
-    ("Token.Name.Function", "34"),
-    ("Token.Name.Class", "34"),
-    ("Token.Name.Decorator", "34"),
-    ("Token.Name.Builtin", "36"),
-    ("Token.Name.Tag", "34"),
-    ("Token.Name.Attribute", "36"),
-    ("Token.Generic.Inserted", "32"),
-    ("Token.Generic.Deleted", "31"),
-    ("Token.Generic.Heading", "1"),
-    ("Token.Generic.Subheading", "36"),
+    ("Token.Comment", "comment"),
+    ("Token.Keyword", "keyword"),
+    ("Token.Literal.String", "string"),
+    ("Token.Literal.Number", "number"),
+    ("Token.Name.Function", "name"),
+    ("Token.Name.Class", "name"),
+    ("Token.Name.Decorator", "name"),
+    ("Token.Name.Builtin", "number"),
+    ("Token.Name.Tag", "name"),
+    ("Token.Name.Attribute", "number"),
+    ("Token.Generic.Inserted", "added"),
+    ("Token.Generic.Deleted", "removed"),
+    ("Token.Generic.Heading", "strong"),
+    ("Token.Generic.Subheading", "place"),
 )
 
 
@@ -45,7 +46,7 @@ class CodeColors:
     def line(self, text: str) -> list[tuple[str, str]]:
         """The pieces of the next line, each with its codes."""
         if self._lexer is None or len(text) > LINE_CHARS_MAX:
-            return [(text, CODE)]
+            return [(text, code_of("code"))]
         before = "".join(f"{line}\n" for line in self._context)
         tokens = [(str(kind), value) for _, kind, value in self._lexer.get_tokens_unprocessed(f"{before}{text}\n")]
         self._remember(text, tokens)
@@ -65,7 +66,7 @@ class CodeColors:
 
 
 def _style_of(kind: str) -> str:
-    return next((style for start, style in _STYLES if kind.startswith(start)), "")
+    return next((code_of(meaning) for start, meaning in _STYLES if kind.startswith(start)), "")
 
 
 def _lexer_of(language: str) -> Any:

@@ -38,7 +38,7 @@ FORMAT_NAMES = (
 @click.option("--from", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")
 @click.option("--to", "target", type=click.Choice(FORMAT_NAMES), required=True, help="The format to write.")
 @click.option(
-    "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="What FILE holds; detected if left out."
+    "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="Content of FILE; detected if left out."
 )
 def convert(file: str, source: str | None, target: str, kind: str | None) -> None:
     """Convert FILE (- for stdin), which holds JSON, and print {"value", "names", "losses"}.

@@ -68,7 +68,7 @@ def calculate(expression: str) -> int | float:
 
 @tool(read_only=True)
 def current_time(timezone: str = "UTC") -> dict[str, str]:
-    """Says what time it is in a time zone.
+    """Get the current time in a time zone.
 
     Args:
         timezone: A name of the IANA database, such as Europe/Oslo, or UTC.

@@ -59,7 +59,11 @@ class DiagnosticContext:
 @click.command()
 @click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers; repeatable.")
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="Your own tools, as in callgate chat; repeatable.")
-@click.option("--provider", type=click.Choice(["gemini", "openai", "embedded"]), help="Whose model is looked for.")
+@click.option(
+    "--provider",
+    type=click.Choice(["gemini", "openai", "openai-responses", "anthropic", "embedded"]),
+    help="Provider of the model to check.",
+)
 @click.option("-m", "--model", metavar="NAME", help="The model that is looked for.")
 @store_option
 @click.option("--offline", is_flag=True, help="Ask no model's server.")
@@ -284,5 +288,16 @@ async def _openai_place(name: str | None, env: Mapping[str, str]) -> tuple[str, 
     return name, endpoint.base_url, f"{endpoint.base_url.rstrip('/')}/models", await endpoint.headers()
 
 
-_PLACES = {"gemini": _gemini_place, "openai": _openai_place}
+async def _anthropic_place(name: str | None, env: Mapping[str, str]) -> tuple[str, str, str, dict[str, str]]:
+    from callgate.anthropic.client import endpoint_from_environment
+
+    endpoint = endpoint_from_environment(env)
+    if name is None:
+        raise UsageError("Anthropic has several models: name one with -m")
+    return name, endpoint.base_url, f"{endpoint.base_url}/v1/models/{name}", await endpoint.headers()
+
+
+_PLACES = {
+    "gemini": _gemini_place, "openai": _openai_place, "openai-responses": _openai_place, "anthropic": _anthropic_place,
+}  # fmt: skip
 """Provider -> the model's name, its server, the metadata URL, and the authentication headers."""

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from callgate import errors
 from callgate.events import Notice
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["ErrorHintHandler", "for_command_line", "place_of", "port_in_use", "with_hint"]
 
 KEY_PAGE = "https://aistudio.google.com/apikey"
-_KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY")
-_ADDRESSES = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "OPENAI_BASE_URL", "HTTPS_PROXY", "https_proxy")
+_KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_ADDRESSES = (
+    "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTPS_PROXY",
+    "https_proxy",
+)  # fmt: skip
 
 
 def with_hint(error: errors.CallgateError, env: Mapping[str, str] = os.environ) -> str:
@@ -48,9 +52,11 @@ def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 
 def _about_network(error: errors.CallgateError, env: Mapping[str, str]) -> str:
     used = [name for name in _ADDRESSES if env.get(name)]
-    from callgate.openai.quirks import is_local
+    from callgate.wire.credentials import is_local
 
-    local = next((name for name in used if is_local(env[name])), None)
+    # The one that the error is about, if it says so.
+    used = [name for name in used if urlsplit(env[name]).netloc in str(error)] or used
+    local = used[0] if len(used) == 1 and is_local(env[used[0]]) else None
     if local is not None and "refused" in str(error).lower():
         return f"Nothing listens at {local}={env[local]}: start the server there, or correct the variable."
     named = f", and {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"

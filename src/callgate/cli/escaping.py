@@ -22,6 +22,7 @@ __all__ = [
     "readable_value",
     "shown_args",
     "shown_call",
+    "shown_name",
     "visible",
     "wrapped",
 ]
@@ -91,8 +92,15 @@ def ascii_json(value: Any) -> str:
 
 
 def shown_call(call: FunctionCall) -> str:
-    """The exact call, whole and in ASCII."""
-    return f"{ascii_json(call.name)[1:-1]}({ascii_json(dict(call.args))})"
+    """The exact call, whole and in ASCII, as in `write_file(path="notes.md")`."""
+    args = ", ".join(f"{shown_name(name)}={ascii_json(value)}" for name, value in call.args.items())
+    return f"{ascii_json(call.name)[1:-1]}({args})"
+
+
+def shown_name(name: Any) -> str:
+    """The exact name of an argument: as it is if it is an ASCII identifier, as JSON otherwise."""
+    text = str(name)
+    return text if text.isascii() and text.isidentifier() else ascii_json(text)
 
 
 def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
@@ -104,7 +112,7 @@ def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
             half = SHOWN_CHARS_MAX // 2
             left_out = f" ... {len(text) - SHOWN_CHARS_MAX} of {len(text)} characters not shown, sha256 {digest} ... "
             text = text[:half] + left_out + text[-half:]
-        yield f"{ascii_json(str(name))}: {text}"
+        yield f"{shown_name(name)}: {text}"
 
 
 def readable_args(args: Mapping[str, Any]) -> str:

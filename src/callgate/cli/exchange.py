@@ -30,15 +30,15 @@ def run_exchange(
     """Run one exchange; return False when the user wants to leave. Errors are shown, and the conversation continues."""
     terminal.begin()
     try:
-        chat.turn(prompt, show or terminal.show, terminal.tick)
+        chat.exchange(prompt, show or terminal.show, terminal.tick)
     except CallgateError as error:
         terminal.end()
         terminal.line(f"callgate: {one_line(with_hint(error), 1000)}", color="failed")
     except KeyboardInterrupt:
         return False
     except Exception as error:
-        # A model, a tool or callgate itself has a fault: the conversation is worth more than this turn of it.
-        logging.getLogger("callgate.cli").exception("a turn failed")
+        # A model, a tool or callgate itself has a fault: the conversation is worth more than this exchange.
+        logging.getLogger("callgate.cli").exception("an exchange failed")
         terminal.end()
         terminal.line(f"callgate: {type(error).__name__}: {one_line(str(error), 1000)}", color="failed")
     finally:

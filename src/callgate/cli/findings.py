@@ -6,11 +6,11 @@ Nothing is examined here: responses of servers, outcomes of requests and install
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from callgate.config.url_secrets import shown_url
 from callgate.tools.confusable_names import look_alikes
 from callgate.types import ToolDefinition
 
@@ -232,7 +232,7 @@ def of_look_alikes(own: Sequence[str], definitions: Sequence[ToolDefinition]) ->
 
 def of_store(place: str, problem: str | None, sessions: int | None) -> Finding:
     """True if sessions can be stored."""
-    shown = re.sub(r"(?<=://)[^@/]*@", "", place)
+    shown = shown_url(place)
     if problem is not None:
         remedy = "Move the file away, or name another place with --store."
         return Finding(area="Sessions", subject=shown, level="broken", message=problem, remedy=remedy)

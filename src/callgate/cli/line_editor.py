@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+
+from callgate.cli.edit_text import done, is_able, rich_output
+from callgate.cli.fuzzy_paths import fuzzy_paths
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document
@@ -34,7 +36,10 @@ HISTORY_CHARS_MAX = 20_000
 """Longer texts are not remembered."""
 PREPARE_AFTER_S = 0.2
 FILES_MAX = 200
-"""How many file names are offered at a time."""
+"""Maximum number of file names offered at a time."""
+
+FUZZY_MAX = 12
+"""Maximum number of file names offered that only have the typed letters in their order."""
 
 Choices = Mapping[str, Callable[[], Iterable[str]]]
 """Name of a command -> its possible arguments."""
@@ -89,8 +94,7 @@ def line_reader(
     footer: Callable[[], str] = lambda: "",
 ) -> LineReader:
     """The best reader that this terminal has."""
-    able = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    if not able:
+    if not is_able():
         return PlainLine()
     try:
         return RichLine(chat, history, choices, show_last, root, footer)
@@ -196,7 +200,7 @@ def completions(before: str, choices: Choices, root: str) -> Iterator[tuple[str,
 
 
 def _paths(typed: str, root: str) -> Iterator[str]:
-    """Files and folders whose path begins so; those that begin with a dot only if the dot was typed."""
+    """Files and folders whose path begins so (with a dot only if it was typed); if none does, those with these letters."""
     folder, _, begun = typed.rpartition("/")
     folder = f"{folder}/" if folder else ""
     if folder.startswith(("/", "~")) or ".." in folder.split("/"):
@@ -208,7 +212,7 @@ def _paths(typed: str, root: str) -> Iterator[str]:
             for entry in entries
             if entry.name.startswith(begun) and (begun or not entry.name.startswith(".")) and entry.name.isprintable()
         ]
-    yield from sorted(found)[:FILES_MAX]
+    yield from sorted(found)[:FILES_MAX] or fuzzy_paths(typed, root, FUZZY_MAX)
 
 
 # prompt_toolkit ----------------------------------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ class RichLine:
             prompt_continuation=". ",
             enable_suspend=True,
             reserve_space_for_menu=4,
-            output=_output(),
+            output=rich_output(),
             color_depth=depth,
             bottom_toolbar=lambda: [("class:footer", footer())],
             style=_style(),
@@ -315,7 +319,7 @@ class RichLine:
             (("c-o",), lambda event: run_in_terminal(show_last)),
         ]
         for sequence, action in bound:
-            keys.add(*sequence)(partial(_done, action))
+            keys.add(*sequence)(partial(done, action))
         return keys
 
     def _enter(self, event: KeyPressEvent) -> None:
@@ -346,11 +350,6 @@ class RichLine:
         event.current_buffer.insert_text(self._pastes.word_for(text))
 
 
-def _done(action: Callable[[KeyPressEvent], object], event: KeyPressEvent) -> None:
-    """Run the action of a key. Its return value is dropped, because prompt_toolkit would await it."""
-    action(event)
-
-
 def _offers(before: str) -> bool:
     return before.startswith("/") or before.rpartition("\n")[2].rpartition(" ")[2].startswith("@")
 
@@ -359,17 +358,6 @@ def _style() -> Any:
     from prompt_toolkit.styles import Style
 
     return Style.from_dict({"bottom-toolbar": "noreverse", "footer": "ansibrightblack", "prompt": "bold"})
-
-
-def _output() -> Any:
-    from prompt_toolkit.output import create_output
-
-    output: Any = create_output(stdout=sys.stderr)
-    # Known to prompt_toolkit as a height, so that the footer is drawn without that report.
-    output.get_rows_below_cursor_position = lambda: 1
-    # The terminal's report of the cursor position may arrive late, and be read as an answer to a question of ours.
-    output.enable_cpr = False
-    return output
 
 
 def _completer(choices: Choices, root: str) -> Any:

@@ -12,7 +12,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from callgate.cli.code_colors import CODE, CodeColors
+from callgate.cli.code_colors import CodeColors
+from callgate.cli.themes import code_of
 
 __all__ = ["Markdown", "width_of"]
 
@@ -26,7 +27,7 @@ COLUMNS_LEAST = 20
 CELL_COLUMNS_MIN = 6
 """A table whose columns would be narrower stays as it was written."""
 
-BOLD, DIM, ITALIC, UNDERLINE, STRIKE, HEADING = "1", "2", "3", "4", "9", "1;35"
+BOLD, DIM, ITALIC, UNDERLINE, STRIKE = "1", "2", "3", "4", "9"
 
 # A line of nothing but these may still become several things.
 _HEAD = re.compile(r"[ \t#*+\-_=0-9.)`~>]*")
@@ -146,7 +147,7 @@ def _code(room: str, mark: str, style: str, *, is_open: bool, literal: _Span) ->
     if closing is None or (is_open and closing.end() == len(room)):
         return None if is_open else literal
     inside = room[len(mark) : closing.start()]
-    return _Span([(inside, _added(style, CODE))], closing.end())
+    return _Span([(inside, _added(style, code_of("code")))], closing.end())
 
 
 def _emphasis(room: str, mark: str, style: str, *, is_open: bool, literal: _Span) -> _Span | None:
@@ -270,7 +271,7 @@ class Markdown:
         if len(held) >= HEAD_CHARS_MAX and _HEAD.fullmatch(held[:HEAD_CHARS_MAX]):
             return
         if found := _HEADING.match(held):
-            self._style = HEADING
+            self._style = code_of("heading")
         elif found := _ITEM.match(held):
             mark = self._bullet if found[2] in "-*+" else found[2]
             task = _TASK.match(held, found.end())

@@ -16,6 +16,7 @@ import click
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.mcp_file import add_server, default_file, remove_server
+from callgate.cli.mcp_install import install
 from callgate.cli.mcp_login import login, logout
 from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
@@ -46,12 +47,12 @@ _OUTPUT = click.option(
 )
 
 
-@click.group(short_help="Servers with tools: list, test, add, remove, login, logout, serve.")
+@click.group(short_help="Servers with tools: list, test, add, remove, login, logout, serve, install.")
 def mcp() -> None:
     """List, test and edit MCP servers, and serve our own tools as one."""
 
 
-for _command in (add_server, remove_server, serve):
+for _command in (add_server, remove_server, serve, install):
     mcp.add_command(_command)
 
 
@@ -143,14 +144,14 @@ async def _one_tested(server: McpServer, wait_s: float) -> JsonObject:
         return {
             "name": server.name,
             "problem": server.problem,
-            "tools": [_told(tool.definition) for tool in server.runnables()],
+            "tools": [_tool_row(tool.definition) for tool in server.runnables()],
             "remarks": list(server.left_out),
         }
     finally:
         await server.aclose(server)
 
 
-def _told(definition: Any) -> JsonObject:
+def _tool_row(definition: Any) -> JsonObject:
     from callgate.declaration import declare
 
     declaration = declare([definition])

@@ -19,7 +19,7 @@ from callgate.cli.render import escape
 from callgate.errors import UsageError
 from callgate.types import JsonObject
 
-__all__ = ["add_server", "default_file", "remove_server"]
+__all__ = ["add_server", "default_file", "pairs", "remove_server"]
 
 FILES = ("mcp.json", ".mcp.json")
 """The default files: the first of these in the current folder, or else a new one."""
@@ -56,7 +56,7 @@ def add_server(
         raise click.UsageError("give either a command after -- or --url")
     if (command and (header or more["sse"])) or (url is not None and env):
         raise click.UsageError("--env goes with a command, --header and --sse with --url")
-    variables, headers = _pairs(env, "=", "--env"), _pairs(header, ":", "--header")
+    variables, headers = pairs(env, "=", "--env"), pairs(header, ":", "--header")
     row: JsonObject = {"command": command[0], "args": list(command[1:])} if command else _address(url or "", more["sse"])
     row |= ({"env": variables} if variables else {}) | ({"headers": headers} if headers else {})
     path = _file(more["file"])
@@ -125,14 +125,21 @@ def _address(url: str, is_old: bool) -> JsonObject:
     return {"type": "sse" if is_old else "http", "url": url}
 
 
-def _pairs(given: Sequence[str], sign: str, option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(given: Sequence[str], sign: str, option: str) -> dict[str, str]:
+    """Read the values of a repeatable option, each as NAME, a sign and VALUE.
+
+    Raises:
+        click.UsageError: one has another form.
+    """
+    found_pairs: dict[str, str] = {}
     for text in given:
         name, found, value = text.partition(sign)
         if not found or not name.strip():
             raise click.UsageError(f"{option} {text!r}: write it as NAME{sign}VALUE")
-        pairs[name.strip()] = value.strip() if sign == ":" else value
-    return pairs
+        if sign == ":" and not text.isprintable():
+            raise click.UsageError(f"{option} {text!r}: a header is one line of printable text")
+        found_pairs[name.strip()] = value.strip() if sign == ":" else value
+    return found_pairs
 
 
 def _secrets(

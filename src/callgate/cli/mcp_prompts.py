@@ -65,7 +65,7 @@ class ServerAsker:
 
         self._say(f"  It wants you to visit a page of {ascii_json(urlsplit(url).hostname)}:")
         self._say(f"{MARK}{ascii_json(url)[1:-1]}")
-        if not await self._yes("InFlightCall it? [y]es, [n]o"):
+        if not await self._yes("Visit it? [y]es, [n]o"):
             return Answer("decline")
         if not await _opened(url, self._environ):
             self._say("  Open it in a browser.")

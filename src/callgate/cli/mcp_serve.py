@@ -96,7 +96,7 @@ def _served(options: Options) -> int:
     try:
         server, pools = _server(options)
         work = _by_http(server, options) if options.http else _by_pipes(server)
-        return asyncio.run(_until_told(work, pools))
+        return asyncio.run(_serve_until_signal(work, pools))
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("the tools cannot be served", exc_info=error)
         raise InputError(str(error)) from error
@@ -145,7 +145,7 @@ async def _by_http(server: ToolServer, options: Options) -> None:
     await serve_http(server, listening, token=token, ready=lambda url: _say(f"MCP server at {url}"))
 
 
-async def _until_told(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> int:
+async def _serve_until_signal(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> int:
     """Serve until the input ends or a signal arrives; everything the tools started ends with it."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)

@@ -40,7 +40,7 @@ SECONDS = _Seconds(0)
 F = TypeVar("F", bound="Callable[..., Any]")
 
 # Here once more, so that help needs no import of what they belong to; a test compares.
-PROVIDER_NAMES = ("demo", "gemini", "openai", "embedded")
+PROVIDER_NAMES = ("demo", "gemini", "openai", "openai-responses", "anthropic", "embedded")
 API_NAMES = ("generateContent", "interactions")
 CALL_MODES = ("auto", "native", "prompted")
 APPROVAL_MODES = ("default", "auto_edit", "yolo", "plan")
@@ -101,9 +101,7 @@ def _sessions_here(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(id, help=title) for id, title in found if id.startswith(incomplete)]
 
 
-store_option = click.option(
-    "--store", metavar="PATH|URL", help="Where sessions are stored: a SQLite file or postgresql://..."
-)
+store_option = click.option("--store", metavar="PATH|URL", help="Store of sessions: a SQLite file or postgresql://...")
 
 workers_option = click.option(
     "--workers",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from callgate.cli.state import StoredSession
 from callgate.cli.stdin import PIPE_WAIT_S, piped, with_context
 from callgate.cli.tty import Tty, ending_signals
 from callgate.errors import CallgateError
-from callgate.events import Event, RunEnded, to_json
+from callgate.events import Event, RunEnded, plain, to_json
 from callgate.types import JsonObject, Reply
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["ask"]
 
 EXAMPLE_WAIT_S = 2.0
-"""How long `--example` waits for piped input before it shows the example."""
+"""Seconds that `--example` waits for piped input before it shows the example."""
 
 EXAMPLE = (
     "What is 12 * 7?",
@@ -83,6 +84,7 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
                 return converse(chat, terminal, options, session)
             if len(prompts) > 1:
                 return _show_example(chat, terminal, prompts)
+            _remark_mentions(options, terminal, prompts[0])
             return _answer(chat, terminal, _attached(options, prompts[0]), options.output, session)
 
 
@@ -122,6 +124,16 @@ def _context(options: Options, terminal: Terminal) -> str:
     return text or ""
 
 
+def _remark_mentions(options: Options, terminal: Terminal, prompt: str) -> None:
+    """Say that files are not attached by their names here: a script may pass on the words of somebody else."""
+    from callgate.cli.attachments import mentions
+
+    root = options.root or "."
+    for name in [name for name in mentions(prompt) if os.path.isfile(os.path.join(root, name))] if "@" in prompt else ():
+        shown = one_line(name, 100)
+        terminal.line(f"! '@{shown}' was sent as text; to attach the file, use -a {shown}.", color="notice")
+
+
 def _attached(options: Options, prompt: str) -> Prompt | None:
     """Return the prompt with the attached files."""
     if not options.attach:
@@ -143,7 +155,7 @@ def _answer(
 ) -> int:
     terminal.begin()
     try:
-        reply = chat.turn(prompt, _shows(terminal)[output], terminal.tick)
+        reply = chat.exchange(prompt, _shows(terminal)[output], terminal.tick)
     except CallgateError as error:
         terminal.end()
         raise click.ClickException(with_hint(error)) from error
@@ -192,5 +204,13 @@ def _print_event(event: Event) -> None:
 
 
 def _summary(reply: Reply) -> JsonObject:
-    plain: JsonObject = to_json(RunEnded(reply))["reply"]
-    return {"response": plain["text"]} | {key: plain[key] for key in ("calls", "usage", "finish_reason", "session")}
+    ended: JsonObject = to_json(RunEnded(reply))["reply"]
+    always = ("calls", "usage", "finish_reason", "session", "model", "cost")
+    about = {"sources": reply.sources, "citations": reply.citations, "search_suggestions": reply.search_suggestions}
+    about |= {"search_links": reply.search_links, "media": reply.media, "server_steps": reply.server_steps}
+    about |= {"answer_metadata": reply.metadata}
+    return (
+        {"response": ended["text"]}
+        | {key: ended[key] for key in always}
+        | {key: plain(value) for key, value in about.items() if value}
+    )

@@ -154,6 +154,8 @@ PROVIDERS: dict[str, Open] = {
     "demo": _demo,
     "gemini": _remote("gemini"),
     "openai": _remote("openai"),
+    "openai-responses": _remote("openai-responses"),
+    "anthropic": _remote("anthropic"),
     "embedded": _embedded,
 }
 """Name of a provider -> what opens its model."""

@@ -33,6 +33,7 @@ def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> 
     reply = state_from_facts(chat.session, facts).reply
     many = f"{len(known)} exchange{'' if len(known) == 1 else 's'}"
     terminal.line(f"Resumed: {one_line(known[0].said, 80)} ({many})", color="quiet")
+    terminal.separate("recap")
     terminal.line(f"> {one_line(last.said, SAID_CHARS_MAX)}", color="quiet")
     terminal.calls += [(record.call, record.result) for record in reply.calls]
     if terminal.calls:
@@ -40,7 +41,11 @@ def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> 
         terminal.line(f"  {count} call{'' if count == 1 else 's'}; /call shows the last one", color="quiet")
     said = last.failure.partial if last.failure else _last_answer(reply.contents)
     if said.strip():
+        terminal.separate("recap of the answer")
         terminal.line(one_line(said, ANSWER_CHARS_MAX), color="quiet")
+    for metadata in reply.metadata:
+        terminal.sources(metadata)
+    terminal.media += reply.media
     if last.failure:
         terminal.line(
             f"! It failed: {one_line(last.failure.message, SAID_CHARS_MAX)} /retry sends it again.", color="notice"

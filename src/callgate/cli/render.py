@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from callgate.cli.escaping import CONTEXT_CHARS, JOINERS, one_line, readable_args, readable_value, shown_call, visible
+from callgate.cli.extras import media_line, source_lines, step_lines
 from callgate.cli.live import Live, clipped
 from callgate.cli.markdown import Markdown, width_of
-from callgate.cli.style import MARKS, MARKS_ASCII, Piece, folded, is_terminal, painted, two_columns
+from callgate.cli.style import MARKS, MARKS_ASCII, Piece, folded, has_color, is_terminal, painted, two_columns
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -41,9 +42,6 @@ RESULT_CHARS_MAX = 120
 RESULT_LINES_MAX = 3
 """Lines of a result that are shown; `/call` shows all of it."""
 ERROR_CHARS_MAX = 500
-STEP_LINES_MAX = 200
-"""Lines of one step at the provider that are shown."""
-SOURCES_MAX = 50
 HELD_MAX = 1_000
 """Progress reports that wait for a question to be answered; further ones are dropped."""
 CALLS_KEPT = 1_000
@@ -68,7 +66,7 @@ class Terminal:
         self._out = out
         self._err = err
         is_dumb = environ.get("TERM", "dumb") == "dumb"
-        self._color = is_terminal(err) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        self._color = has_color(err, environ)
         can_draw = _can_write(err, "".join(MARKS.values()))
         self._symbols = MARKS if can_draw else MARKS_ASCII
         self._size = size
@@ -87,13 +85,15 @@ class Terminal:
         self._running: dict[str, _Shown] = {}
         """The running calls, in the order of their start."""
         self._busy_since: float | None = None
-        """When the wait for the model began; None while there is none."""
+        """Start of the wait for the model; None while there is none."""
         self._doing = "waiting for the model"
         self.calls: list[tuple[FunctionCall, ToolResult]] = []
         """The calls that were shown, oldest first; `number_of_first` is the number of the first one."""
         self.number_of_first = 1
         self._held: list[Event] | None = None
         self.media: list[Media] = []
+        self.media_hint = ""
+        """The sentence after each media: a conversation has a command for it."""
         """Media that the model made, oldest first, until they are saved."""
 
     def _new_prose(self) -> Markdown | None:
@@ -169,35 +169,21 @@ class Terminal:
     def _extras(self, event: MediaReceived | ServerStepReported | MetadataReported) -> None:
         if isinstance(event, MediaReceived):
             self.media.append(event.media)
-            self.line(f"+ {_described(event.media)} (/media keeps it)", color="done")
+            self.line(f"{media_line(event.media)}{self.media_hint}", color="done")
         elif isinstance(event, ServerStepReported):
             self._server_step(event.step)
         else:
-            self._sources(event.metadata)
+            self.sources(event.metadata)
 
     def _server_step(self, step: ServerStep) -> None:
         """Show code that ran at the provider, and its output; other steps in one line."""
-        cut = self._symbols["cut"]
-        said = step.value.get("code") or step.value.get("output")
-        if step.kind in ("code", "code_result") and isinstance(said, str):
-            for line in said.rstrip().splitlines()[:STEP_LINES_MAX]:
-                self.line(f"  | {line}", color="call" if step.kind == "code" else "done")
-            return
-        shown = one_line(readable_args(step.value), RESULT_CHARS_MAX, cut=cut)
-        self.line(f"{self._symbols['call']} {one_line(step.tool, 100)} (at the provider) {shown}", color="call")
+        for line in step_lines(step, mark=self._symbols["call"], cut=self._symbols["cut"]):
+            self.line(line, color="done" if step.kind == "code_result" else "call")
 
-    def _sources(self, metadata: AnswerMetadata) -> None:
+    def sources(self, metadata: AnswerMetadata) -> None:
         """Show what an answer is based on, and the search suggestions, which the provider's terms require."""
-        for number, source in enumerate(metadata.sources[:SOURCES_MAX], 1):
-            name = f"{source.title}: " if source.title and source.title != source.uri else ""
-            self.line(f"[{number}] {one_line(name + source.uri, ERROR_CHARS_MAX)}", color="quiet")
-        if len(metadata.sources) > SOURCES_MAX:
-            self.line(f"... and {len(metadata.sources) - SOURCES_MAX} more sources", color="quiet")
-        for read in metadata.urls:
-            said = "read" if read.ok else "could not be read"
-            self.line(f"{one_line(read.url, ERROR_CHARS_MAX)} {said}", color="quiet")
-        for found in metadata.search_links:
-            self.line(one_line(f"Google Search: {found.text}: {found.url}", ERROR_CHARS_MAX), color="quiet")
+        for line in source_lines(metadata):
+            self.line(line, color="quiet")
 
     # Lines ----------------------------------------------------------------------------------------------------------------
 
@@ -242,6 +228,10 @@ class Terminal:
         self.end_line()
         lines = [self._painted(drawn) for drawn in folded([(visible(text.rstrip(" ")), None)], self._columns(), indent=2)]
         self._write(self._err, "\n".join(lines) + " " * (len(text) - len(text.rstrip(" "))))
+
+    def type(self, text: str) -> None:
+        """Write at the cursor: what a person types after a question."""
+        self._write(self._err, text)
 
     def _columns(self) -> int | None:
         return max(20, self._size()[0] - 1) if self._wraps else None
@@ -432,11 +422,6 @@ def _can_write(stream: TextIO, text: str) -> bool:
 
 def _media(result: ToolResult) -> str:
     return f" + {len(result.media)} media" if result.media else ""
-
-
-def _described(media: Media) -> str:
-    kind = one_line(media.mime_type or "media", 100)
-    return f"{kind} {one_line(media.uri, 500)}" if media.uri else f"{kind}, {len(media.data) / 1024:.1f} KiB"
 
 
 def _elapsed(seconds: float) -> str:

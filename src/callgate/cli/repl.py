@@ -23,6 +23,7 @@ from callgate.cli.render import Terminal, one_line
 from callgate.cli.slash import COMMANDS, CommandContext, perform, show_call
 from callgate.cli.starters import opening_lines
 from callgate.cli.state import StoredSession, state_dir
+from callgate.cli.typed_command import run_typed
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ __all__ = ["converse"]
 
 def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: StoredSession) -> int:
     """Run the loop until the user leaves; return the exit code."""
-    context = CommandContext(chat, terminal, options, stored, turn=lambda prompt: run_exchange(chat, terminal, prompt))
+    terminal.media_hint = " (/media keeps it)"
+    context = CommandContext(chat, terminal, options, stored, exchange=lambda prompt: run_exchange(chat, terminal, prompt))
     history = History(os.path.join(state_dir(), HISTORY_FILE) if stored.is_kept else None)
     choices = {name: (lambda command=command: command.choices(context)) for name, command in COMMANDS.items()}
     line = line_reader(chat, history, choices, lambda: show_call(terminal), options.root or ".", lambda: _footer(context))
@@ -44,7 +46,8 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     is_resumed = stored.state is not None
     if is_resumed and not stored.is_unfinished:  # Of one that was unfinished, the end was just shown.
         show_recap(chat, terminal, stored)
-    for sentence in opening_lines(chat, options):
+    terminal.separate("note")
+    for sentence in [] if is_resumed else opening_lines(chat, options):
         terminal.line(sentence)
     terminal.line("Ask something; /help lists the commands, Ctrl-D leaves.")
     try:
@@ -81,7 +84,9 @@ def _until_left(context: CommandContext, line: LineReader) -> int:
             perform(context, text)
             if context.leaves:
                 break
-        elif text and not _said(context, text):
+        elif text.startswith("!") and text[1:].strip():
+            run_typed(context, text[1:].strip())
+        elif text and not _send_text(context, text):
             return INTERRUPTED
     return OK
 
@@ -94,7 +99,7 @@ def _footer(context: CommandContext) -> str:
     if chat.last is not None:
         words.append(f"context {chat.last.context_tokens:,} tokens")
         if chat.last.cost is not None:
-            words.append(f"cost {chat.last.cost:.4f}")
+            words.append(f"cost ${chat.last.cost:.4f}")
     return clipped(visible("  ".join(filter(None, words))), max(20, shutil.get_terminal_size().columns - 1))
 
 
@@ -108,7 +113,7 @@ def _end_line(terminal: Terminal, line: LineReader) -> None:
         terminal.line("")
 
 
-def _said(context: CommandContext, text: str) -> bool:
+def _send_text(context: CommandContext, text: str) -> bool:
     """Send a text to the model; return False when the user wants to leave."""
     prompt = _with_files(context, text)
     if prompt is None:

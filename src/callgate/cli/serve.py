@@ -96,7 +96,7 @@ class Options:
     stop_s: float
     debug: bool
     settings: Settings
-    """Everything else that files, the environment and `--set` say."""
+    """All other settings of files, the environment and `--set`."""
 
 
 @click.command(short_help="Serve conversations over HTTP.")
@@ -105,12 +105,12 @@ class Options:
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without it there are none.")
 @click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools can be called; repeatable.")
-@click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Whose model answers when a request names none.")
+@click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Provider of the model if a request names none.")
 @click.option("-m", "--model", metavar="NAME", help="The model that answers when a request names none.")
-@click.option("--mode", type=click.Choice(CALL_MODES), help="How it is told of tools.")
+@click.option("--mode", type=click.Choice(CALL_MODES), help="Declaration of tools, as in `callgate chat`.")
 @click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
 @click.option("--system", metavar="TEXT", help="An instruction for all conversations.")
-@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="What is asked about; see `callgate chat --help`.")
+@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="Calls that need approval; see `chat --help`.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
 @click.option("--audit", metavar="FILE", help="Write down every call in this log.")
 @store_option
@@ -146,14 +146,14 @@ class Options:
     type=SECONDS,
     default=0.0,
     show_default=True,
-    help="How long to work on after SIGTERM, while /health says that load balancers should turn elsewhere.",
+    help="Seconds to keep working after SIGTERM while /health reports `down` to load balancers.",
 )
-@click.option("--stop-s", type=SECONDS, default=10.0, show_default=True, help="How long runs may take to end.")
+@click.option("--stop-s", type=SECONDS, default=10.0, show_default=True, help="Seconds that runs may take to end.")
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
 def serve(ctx: click.Context, **given: Any) -> None:
-    """Serves conversations over HTTP: POST /api/v1/chat, a page at /, documentation at /docs."""
+    """Serve conversations over HTTP: POST /api/v1/chat, a page at /, documentation at /docs."""
     from callgate.cli.logs import log_handler, start_logging
     from callgate.cli.settings import secrets_of, settled
     from callgate.cli.state import opened, store_place

@@ -122,7 +122,7 @@ def follow_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """All that a process is started with."""
+    """Arguments of a process that is started."""
 
     listener: socket.socket
     parent_end: int

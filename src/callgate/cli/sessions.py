@@ -24,6 +24,7 @@ from callgate import sessions as whole
 from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, in_words_of_the_command, loss_lines
 from callgate.cli.escaping import readable_args, readable_value
+from callgate.cli.extras import media_line, source_lines, step_lines
 from callgate.cli.file_undo import file_undo, forget_deleted, forget_files
 from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
@@ -32,12 +33,23 @@ from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import existing_place, opened, opened_to_read, state_dir, store_place
 from callgate.cli.style import counted
 from callgate.config.age import age_s
-from callgate.config.known_secrets import redact_known_in
+from callgate.config.known_secrets import redact_known, redact_known_in
+from callgate.content.metadata import made_media, server_step
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
-from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
+from callgate.sessions import (
+    SessionState,
+    facts_of,
+    find,
+    fork,
+    import_session,
+    load,
+    metadata_by_content,
+    rewind,
+    state_from_facts,
+)
 from callgate.store import SessionInfo, Store
 from callgate.store.dialect import DamagedStoreError
 from callgate.store.listing import delete_older, now_s, read_facts, session_page
@@ -100,7 +112,7 @@ def _done(store: Store, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 @store_option
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
-    """List sessions: id, when it was last written to, exchanges, state and the first words of the user.
+    """List sessions: id, when it was last written to, exchanges, state and title.
 
     The exit code is 1 if a session cannot be read because the store is damaged.
     """
@@ -196,18 +208,21 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def show_session(id: str, store: str | None) -> None:
     """Show the conversation of the session ID."""
 
-    async def work(store: Store) -> tuple[SessionInfo, SessionState]:
+    async def work(store: Store) -> tuple[SessionInfo, SessionState, list[Fact]]:
         info = await find(store, id)
-        return info, await load(store, info.id)
+        return info, await load(store, info.id), await read_facts(store, info.id)
 
-    info, found = _read(store, work)
+    info, found, facts = _read(store, work)
     state = _state_of(info, found)
+    reported = metadata_by_content(facts, found.reply.contents)
     click.echo(
         escape(f"session {info.id}: {counted(found.exchanges, 'exchange')}, {state}, last written {_when(info.updated_s)}")
     )
-    for content in redact_known_in(found.reply.contents):
+    for index, content in enumerate(redact_known_in(found.reply.contents)):
         for line in _content_lines(content):
             click.echo(line)
+        for line in source_lines(reported[index]) if index in reported else ():
+            click.echo(escape(redact_known(line)))
     for record in found.reply.approvals:
         click.echo(f"? {one_line(record.call.name, 100)} waits for an answer")
 
@@ -230,6 +245,10 @@ def _content_lines(content: Content) -> Iterator[str]:
             continue  # Only a signature for the next request: nothing to read.
         elif text:
             yield escape(f"> {text}" if role_of(content) == "user" else text)
+        elif (step := server_step(part)) is not None:
+            yield from map(escape, step_lines(step, mark="->" if step.kind == "tool_call" else "<-", cut="..."))
+        elif (media := made_media(part)) is not None:
+            yield escape(media_line(media))
         else:
             yield f"[{', '.join(one_line(key, 100) for key in part)}]"
 
@@ -264,7 +283,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
         return
     value, losses = _converted(state_from_facts(info.id, facts).reply.contents, source="gemini", target=target)
     echo_json(redact_known_in(value))
-    _tell_losses(losses)
+    _report_losses(losses)
 
 
 def _salvaged(path: str) -> JsonObject:
@@ -297,7 +316,7 @@ def _converted(value: Any, *, source: str | None, target: str) -> tuple[Any, lis
     return converted.value, converted.losses
 
 
-def _tell_losses(losses: list[Loss]) -> None:
+def _report_losses(losses: list[Loss]) -> None:
     if losses:
         click.echo("\n".join([f"{len(losses)} lost or changed:", *loss_lines(losses)]), err=True)
 
@@ -311,7 +330,7 @@ def import_sessions(file: str, *, source: str | None, store: str | None) -> None
 
     Nothing that was allowed there is allowed here: calls that wait are decided about again. Prints the new ids.
     """
-    value = json_from(file, depth_max=2 * strict_json.DEPTH_MAX)
+    value = json_from(file, depth_max=strict_json.WRITTEN_DEPTH_MAX)
     try:
         found = list(_documents(value, source))
     except (UsageError, JsonError) as error:
@@ -349,7 +368,7 @@ def _documents(value: Any, source: str | None) -> Iterator[tuple[str | None, lis
     contents, notes = repaired(history)
     if not contents:
         raise UsageError("there is no history in it")
-    _tell_losses(losses)
+    _report_losses(losses)
     for note in notes:
         click.echo(escape(note), err=True)
     yield None, [HistoryGiven(contents=contents)]
@@ -490,7 +509,7 @@ def _age_s(age: str) -> float:
 @click.option("--exchanges", type=click.IntRange(min=0), help="Copy only the first so many exchanges.")
 @store_option
 def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
-    """Copy the session ID and prints the id of the copy. Files are left as they are."""
+    """Copy the session ID and print the id of the copy. Files are left as they are."""
     target = f"fork-{uuid.uuid4().hex[:12]}"
 
     async def work(store: Store) -> None:
@@ -502,7 +521,7 @@ def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
 
 @sessions.command("rewind", short_help="Take back the last exchanges, and what was written to files in them.")
 @click.argument("id")
-@click.option("--exchanges", type=click.IntRange(min=1), default=1, show_default=True, help="How many exchanges.")
+@click.option("--exchanges", type=click.IntRange(min=1), default=1, show_default=True, help="Number of exchanges to undo.")
 @click.option("--keep-files", is_flag=True, help="Leave files as they are.")
 @store_option
 def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | None) -> None:

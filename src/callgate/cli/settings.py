@@ -16,6 +16,7 @@ import click
 from callgate import strict_json
 from callgate.cli.escaping import visible
 from callgate.cli.json_input import InputError
+from callgate.cli.themes import use_theme
 from callgate.config import ConfigError, Settings, load_settings, parsed_text
 from callgate.config.loader import SOURCES
 from callgate.config.table import SETTINGS
@@ -51,6 +52,7 @@ def settled(given: dict[str, Any]) -> Settings:
         InputError: a setting is wrong; the message has its place.
     """
     settings = settings_here(_flags(given))
+    use_theme(settings["theme"])
     for notice in settings.notices:
         print(f"callgate: {visible(notice)}", file=sys.stderr)
     is_kept = not (given.get("ephemeral") or given.get("example"))

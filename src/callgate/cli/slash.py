@@ -26,6 +26,8 @@ from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.state import StoredSession, new_id, session_ids
 from callgate.cli.style import MARK, counted
+from callgate.cli.themes import THEMES, theme_name, use_theme
+from callgate.content.sounds import playable
 from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.types import FunctionCall, SessionRule, ToolResult
 
@@ -44,13 +46,13 @@ RESULT_LINES_MAX = 2_000
 
 @dataclass(slots=True)
 class CommandContext:
-    """Everything that a command can reach."""
+    """The state that commands can reach."""
 
     chat: ChatSession
     terminal: Terminal
     options: Options
     stored: StoredSession
-    turn: Callable[[Prompt | None], bool]
+    exchange: Callable[[Prompt | None], bool]
     """Run an exchange, or with None continue a waiting run; False when the user wants to leave."""
     leaves: bool = field(default=False)
 
@@ -113,7 +115,7 @@ def _media(context: CommandContext, rest: str) -> None:
     if not context.terminal.media:
         context.say("There is nothing to save: the model has made no image or sound since this conversation was opened.")
         return
-    media = context.terminal.media[-1]
+    media = playable(context.terminal.media[-1])
     if not media.data:
         context.say(f"It is at {one_line(media.uri or '', 500)}.")
         return
@@ -179,7 +181,7 @@ def _mcp_use(context: CommandContext, words: Sequence[str]) -> None:
         return
     pairs = [word.partition("=") for word in given if word]
     asked = context.chat.run(server.get_prompt(what, {key: value for key, _, value in pairs}))
-    context.leaves = not context.turn(asked)
+    context.leaves = not context.exchange(asked)
 
 
 def _usage(context: CommandContext, rest: str) -> None:
@@ -195,7 +197,7 @@ def _usage(context: CommandContext, rest: str) -> None:
         f"context  about {loop.reply(context.chat.session).context_tokens:,} tokens, {len(loop.conversation)} contents"
     )
     if loop.cost is not None:
-        context.say(f"cost     {loop.cost:.4f}")
+        context.say(f"cost     ${loop.cost:.4f}")
     for name, left in context.chat.gate.budget().items():
         context.say(f"left     {one_line(name, 100)}: {_left(left)}")
 
@@ -282,10 +284,18 @@ def _approve(context: CommandContext, rest: str) -> None:
         context.say(f"The approval mode is now {mode}.")
         return
     if context.chat.last is not None and context.chat.last.approvals:
-        context.leaves = not context.turn(None)
+        context.leaves = not context.exchange(None)
         return
     context.say(f"No call waits for an answer. The approval mode is {context.chat.gate.policy.mode or 'default'}; "
              f"/approve {'|'.join(APPROVAL_MODES)} changes it.")  # fmt: skip
+
+
+def _theme(context: CommandContext, rest: str) -> None:
+    if not rest:
+        context.say(f"{theme_name()}; /theme {'|'.join(THEMES)} changes the colours")
+        return
+    use_theme(_one_of(rest, tuple(THEMES), "/theme"))
+    context.say(f"The theme is now {rest}; `callgate config set theme {rest}` keeps it.")
 
 
 def _allowed(context: CommandContext, rest: str) -> None:
@@ -408,10 +418,10 @@ def _retry(context: CommandContext, rest: str) -> None:
     if last.is_answered and last.failure is None:
         raise UsageError("the last message was answered; /undo takes it back, then say it again")
     if last.is_answered:
-        context.turn(None)  # Its calls are done and stay done: the run goes on from their results.
+        context.exchange(None)  # Its calls are done and stay done: the run goes on from their results.
         return
     context.chat.run(rewind(store, session, expected=[last.id]))
-    context.turn(cast("list[Any]", last.content["parts"]))
+    context.exchange(cast("list[Any]", last.content["parts"]))
 
 
 def _compact(context: CommandContext, rest: str) -> None:
@@ -443,7 +453,15 @@ def _known_sessions(context: CommandContext) -> list[str]:
 
 
 def _known_models(context: CommandContext) -> list[str]:
-    return ["gemini-flash-latest", "gemini-flash-lite-latest", "gemini-pro-latest", "openai:", "embedded:"]
+    return [
+        "gemini-flash-latest",
+        "gemini-flash-lite-latest",
+        "gemini-pro-latest",
+        "openai:",
+        "openai-responses:",
+        "anthropic:",
+        "embedded:",
+    ]
 
 
 COMMANDS: dict[str, Command] = {
@@ -463,6 +481,7 @@ COMMANDS: dict[str, Command] = {
         _approve,
         lambda _: APPROVAL_MODES,
     ),
+    "/theme": Command("[NAME]", "show or change the colours: " + ", ".join(THEMES), _theme, lambda _: THEMES),
     "/allowed": Command("", "what was allowed for good in this conversation", _allowed),
     "/revoke": Command("[ID]", "take back what was allowed for good: one answer, or all", _revoke),
     "/call": Command("[N]", "call N with all its arguments and its whole result; the last one (also Ctrl-O)", _call),
@@ -481,5 +500,6 @@ COMMANDS: dict[str, Command] = {
 _ALIASES = {"/quit": "/exit", "/stats": "/usage", "/new": "/clear", "/reset": "/clear", "/restore": "/undo", "/?": "/help"}
 _KEYS = (
     "@FILE in what you say shows that file to the model. Alt-Enter, or a backslash at the end, begins a new line.",
+    "!COMMAND runs a program through the chat's command tool, by its rules; the model does not see it.",
     "Ctrl-C cancels the answer; the conversation continues. Twice, it exits.",
 )

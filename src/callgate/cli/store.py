@@ -26,7 +26,8 @@ from callgate.store.dialect import Dialect, Transaction
 from callgate.store.lane import failure
 from callgate.store.schema import SCHEMA_VERSION, TABLES, SchemaState, migration, prepare_schema, schema_state
 from callgate.store.sql import SqlStore
-from callgate.store.transfer import DIGEST_KEY, SAME_STORE, Transfer, copy_store, store_digest
+from callgate.store.store_reader import DIGEST_KEY
+from callgate.store.transfer import SAME_STORE, Transfer, copy_store, store_digest
 
 __all__ = ["store"]
 
@@ -47,7 +48,7 @@ def store() -> None:
 @click.option("--dry-run", is_flag=True, help="Change nothing; print the SQL that would be executed.")
 @store_option
 def migrate(*, check: bool, dry_run: bool, store: str | None) -> None:
-    """Brings the tables to the version that this callgate uses. Versions only go forward; a newer one is refused."""
+    """Bring the tables to the version that this callgate uses. Versions only go forward; a newer one is refused."""
     if check and dry_run:
         raise click.UsageError("--check and --dry-run exclude each other")
     place = store_place(store)
@@ -101,7 +102,7 @@ def _dialect(place: str) -> Dialect:
 @click.argument("target", type=click.Path(dir_okay=False))
 @store_option
 def backup(target: str, *, store: str | None) -> None:
-    """Copies the store to the file TARGET, which must not exist. Programs may go on writing meanwhile.
+    """Copy the store to the file TARGET, which must not exist. Programs may go on writing meanwhile.
 
     The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is a SQLite store, whatever
     the source is; it is compared with the source by hash before it gets its name, and has the hash in it.
@@ -195,10 +196,11 @@ def _give_name(partial: Path, path: Path) -> None:
 @click.argument("file", metavar="BACKUP", type=click.Path(dir_okay=False))
 @store_option
 def restore(file: str, *, store: str | None) -> None:
-    """Copies everything in BACKUP to the store, a file or a database, which has no other sessions.
+    """Copy everything in BACKUP to the store, a file or a database, which has no other sessions.
 
-    The backup is compared with the hash in it before anything is written; a plain copy of a file has none, which is said. If
-    the command is interrupted, repeat it.
+    The backup is compared with the hash in it before anything is written; a plain copy of a file has none, which is said. A
+    store in which a session of the backup went on, or is in use, is refused before anything is written, too. If the command
+    is interrupted, repeat it.
     """
     source, target = _existing(file), _dialect(store_place(store))
     with _sentences():
@@ -216,7 +218,7 @@ def restore(file: str, *, store: str | None) -> None:
 @click.argument("target", metavar="TO")
 @click.option("--with-deleted", is_flag=True, help="Copy sessions again that were deleted in TO.")
 def copy(source: str, target: str, *, with_deleted: bool) -> None:
-    """Copies everything in the store FROM to the store TO; each is a SQLite file or postgresql://...
+    """Copy everything in the store FROM to the store TO; each is a SQLite file or postgresql://...
 
     Both may be in use. Sessions that only TO has are kept. Repeat the command to copy what was added to FROM since, or to
     continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1; one that was

@@ -17,9 +17,9 @@ import click
 
 from callgate.cli.escaping import visible
 from callgate.cli.markdown import width_of
+from callgate.cli.themes import code_of
 
 __all__ = [
-    "COLORS",
     "MARK",
     "MARKS",
     "MARKS_ASCII",
@@ -43,12 +43,6 @@ MARKS: Mapping[str, str] = {
 MARKS_ASCII: Mapping[str, str] = {
     "call": "->", "done": "+", "failed": "x", "notice": "!", "note": "-", "question": "?", "cut": "...", "spinner": "|/-\\",
 }  # fmt: skip
-COLORS: Mapping[str, str] = {
-    "call": "36", "done": "32", "failed": "31", "notice": "33", "note": "2", "question": "33", "quiet": "2", "strong": "1",
-    "added": "32", "removed": "31", "place": "36",
-}  # fmt: skip
-"""Meaning -> the colour it is drawn with; a finished call, a server that works and a good finding look the same."""
-
 MARK = "  | "
 """Prefix of each line of untrusted text, so that none of it passes for a question."""
 COLUMNS_MIN = 20
@@ -92,8 +86,8 @@ def marks_of(stream: TextIO | None) -> Mapping[str, str]:
 
 
 def painted(text: str, color: str | None) -> str:
-    """The text in the colour of a meaning."""
-    code = COLORS.get(color or "")
+    """The text in the colour of a meaning: a finished call, a server that works and a good finding look the same."""
+    code = code_of(color)
     return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
@@ -123,11 +117,11 @@ def folded(pieces: Sequence[Piece], columns: int | None, *, indent: int | None =
             continue
         if used + wide > columns and not is_new:
             yield _stripped(line)
-            line, used = _begun(prefix), width_of(prefix)
+            line, used = _prefix_pieces(prefix), width_of(prefix)
         for part in _cut(word, columns - used, columns - width_of(prefix)) if is_marked else (word,):
             if used + width_of(part) > columns and is_marked and used > width_of(prefix):
                 yield _stripped(line)
-                line, used = _begun(prefix), width_of(prefix)
+                line, used = _prefix_pieces(prefix), width_of(prefix)
             line.append((part, color))
             used += width_of(part)
         is_new = False
@@ -165,7 +159,7 @@ def _cut(word: str, first: int, room: int) -> Iterator[str]:
     yield piece
 
 
-def _begun(prefix: str) -> list[Piece]:
+def _prefix_pieces(prefix: str) -> list[Piece]:
     return [(prefix, None)]
 
 

@@ -21,7 +21,7 @@ RIGHTS = ("chat", "approve", "admin")
 
 @click.group(short_help="Named tokens of the service: make, list and revoke them.")
 def token() -> None:
-    """Makes and revokes named tokens for `callgate serve --access FILE`, which reads the file again when it changes."""
+    """Make and revoke named tokens for `callgate serve --access FILE`, which reads the file again when it changes."""
 
 
 @token.command("new", short_help="Make a token.")
@@ -32,7 +32,7 @@ def token() -> None:
 )
 @click.option("--owner", metavar="NAME", help="Whom its sessions belong to; several tokens may share an owner.")
 def new(name: str, path: str, rights: tuple[str, ...], owner: str | None) -> None:
-    """Makes a token, prints it, and adds its hash to the access file."""
+    """Make a token, print it, and add its hash to the access file."""
     from callgate.server.access_file import NAME, AccessFile, new_token
 
     if not NAME.fullmatch(name) or (owner is not None and not NAME.fullmatch(owner)):
@@ -52,7 +52,7 @@ def new(name: str, path: str, rights: tuple[str, ...], owner: str | None) -> Non
 @click.argument("name")
 @click.option("--file", "path", required=True, metavar="FILE", help="The access file.")
 def revoke(name: str, path: str) -> None:
-    """Removes a token from the access file; running services refuse it within a second."""
+    """Remove a token from the access file; running services refuse it within a second."""
     before = _read(path)
     after = _section(name).sub("", before)
     if after == before:
@@ -63,7 +63,7 @@ def revoke(name: str, path: str) -> None:
 @token.command("list", short_help="List the tokens.")
 @click.option("--file", "path", required=True, metavar="FILE", help="The access file.")
 def listed(path: str) -> None:
-    """Lists names, rights and owners."""
+    """List names, rights and owners."""
     import tomllib
 
     try:

@@ -20,6 +20,7 @@ from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import APPROVAL_MODES, set_option
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.settings import settled
+from callgate.cli.style import has_color, marks_of, painted
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition, Verdict
 
@@ -48,7 +49,7 @@ def tools(ctx: click.Context) -> None:
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
-@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="As in callgate chat.")
+@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="Calls that need approval; see `chat --help`.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 @set_option
 def list_tools(
@@ -85,7 +86,7 @@ def list_tools(
         told = {d.name: dataclasses.asdict(d) | dataclasses.asdict(found) for d, found in explained}
         echo_json({"tools": told, "mode": rules.mode, "problems": list(rules.problems)})
         return
-    lines = [f"{_mark('problem', 'red')}  {escape(problem)}" for problem in rules.problems]
+    lines = [f"{_mark('problem', 'failed')}  {escape(problem)}" for problem in rules.problems]
     shown = [_usage(definition) for definition in definitions]
     width = min(max(map(len, shown), default=0), 64)
     for usage, (definition, found) in zip(shown, explained, strict=True):
@@ -130,7 +131,7 @@ def _type_of(schema: JsonObject) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    return _mark(f"{verdict:<5}", {"allow": "green", "ask": "yellow", "deny": "red"}[verdict])
+    return _mark(f"{verdict:<5}", {"allow": "done", "ask": "question", "deny": "failed"}[verdict])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +252,7 @@ def _table(linted: Sequence[Linted], losses: list[Loss], general: list[str]) -> 
     plural = "" if len(linted) == 1 else "s"
     yield f"{len(linted)} tool{plural}, {fine} without losses or problems"
     for problem in general:
-        yield f"  {_mark('problem', 'red')}  {escape(problem)}"
+        yield f"  {_mark('problem', 'failed')}  {escape(problem)}"
     if losses:
         yield "not read:"
         yield from loss_lines(losses)
@@ -259,9 +260,9 @@ def _table(linted: Sequence[Linted], losses: list[Loss], general: list[str]) -> 
     for tool in linted:
         yield f"{_symbol(tool)} {escape(tool.name):<{min(width, 64)}}  {_sent(tool)}".rstrip()
         for problem in tool.problems:
-            yield f"    {_mark('problem', 'red')}  {escape(problem)}"
+            yield f"    {_mark('problem', 'failed')}  {escape(problem)}"
         if tool.losses:
-            yield from loss_lines(tool.losses, "    " + _mark("loss", "yellow") + "     ")
+            yield from loss_lines(tool.losses, "    " + _mark("loss", "notice") + "     ")
 
 
 def _sent(tool: Linted) -> str:
@@ -271,8 +272,9 @@ def _sent(tool: Linted) -> str:
 
 
 def _symbol(tool: Linted) -> str:
-    return _mark("x", "red") if tool.problems else _mark("~", "yellow") if tool.losses else _mark("+", "green")
+    meaning = "failed" if tool.problems else "notice" if tool.losses else "done"
+    return _mark(marks_of(sys.stdout)[meaning], meaning)
 
 
-def _mark(word: str, color: str) -> str:
-    return click.style(word, fg=color)
+def _mark(word: str, meaning: str) -> str:
+    return painted(word, meaning) if has_color(sys.stdout) else word

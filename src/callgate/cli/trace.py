@@ -20,7 +20,7 @@ import click
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.options import store_option
-from callgate.cli.render import is_terminal
+from callgate.cli.style import has_color
 from callgate.config.known_secrets import redact_known
 from callgate.errors import UsageError
 
@@ -105,4 +105,4 @@ def _marks() -> Mapping[str, str]:
 
 
 def _has_color(env: Mapping[str, str]) -> bool:
-    return is_terminal(sys.stdout) and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    return has_color(sys.stdout, env)

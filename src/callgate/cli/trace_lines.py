@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from callgate.cli.render import one_line
+from callgate.cli.style import painted
 from callgate.timeline import Scale, Span
 from callgate.timeline.scale import span_end
 from callgate.timeline.svg import GOOD, duration_text
@@ -15,8 +16,9 @@ LABEL_CHARS, NOTE_CHARS, BAR_CHARS_MIN = 28, 22, 20
 
 MARKS = {"request": "█", "server_step": "▒", "execution": "█", "approval": "░", "waiting": "·", "cut": "╱"}
 MARKS_ASCII = {"request": "#", "server_step": "+", "execution": "=", "approval": "?", "waiting": ".", "cut": "/"}
-_COLORS = {
-    "request": "34", "server_step": "34", "execution": "32", "bad": "31", "approval": "33", "waiting": "90", "cut": "90",
+_MEANINGS = {
+    "request": "model", "server_step": "model", "execution": "done", "bad": "failed", "approval": "question",
+    "waiting": "quiet", "cut": "quiet",
 }  # fmt: skip
 
 
@@ -70,4 +72,4 @@ def _bar(span: Span, inner: Sequence[Span], scale: Scale, width: int, marks: Map
         cells[first:last] = [(marks[kind], "bad" if is_bad else kind)] * (last - first)
     if not color:
         return "".join(mark for mark, _ in cells)
-    return "".join(f"\x1b[{_COLORS[kind]}m{mark}\x1b[0m" if kind else mark for mark, kind in cells)
+    return "".join(painted(mark, _MEANINGS.get(kind)) for mark, kind in cells)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from callgate.cli.json_input import InputError
-from callgate.cli.render import escape, is_terminal
+from callgate.cli.render import escape
+from callgate.cli.style import has_color, painted
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ LISTED = 20
 @click.option("--all", "everywhere", is_flag=True, help="List the changes of all folders, and more than the newest.")
 @click.option("--force", is_flag=True, help="Put it back even if the file was changed again since.")
 def undo(change: str | None, *, listing: bool, show: str | None, root: str | None, everywhere: bool, force: bool) -> None:
-    """Show what undoing the change ID does, and does it. `last` stands for the newest change.
+    """Show what undoing the change ID does, and do it. `last` stands for the newest change.
 
     Exit codes: 0, 2 wrong usage, 42 it cannot be undone.
     """
@@ -102,12 +103,12 @@ def _diff(change: Change) -> str:
 
     with FileTools(change.root) as files:
         text = escape(files.diff(change.id))
-    return text if not is_terminal(sys.stdout) else "".join(map(_colored, text.splitlines(keepends=True)))
+    return text if not has_color(sys.stdout) else "".join(map(_colored, text.splitlines(keepends=True)))
 
 
 def _colored(line: str) -> str:
-    colors = {"+": "green", "-": "red", "@": "cyan"}
-    return click.style(line, fg=colors[line[0]]) if line[:1] in colors else line
+    meanings = {"+": "added", "-": "removed", "@": "place"}
+    return painted(line, meanings.get(line[:1]))
 
 
 def _restore(change: Change, *, force: bool) -> None:

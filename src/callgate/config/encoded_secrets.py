@@ -10,6 +10,7 @@ the text and not faster, whatever the text.
 from __future__ import annotations
 
 import base64
+import binascii
 import codecs
 import functools
 import html
@@ -19,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote, unquote_to_bytes
 
-from callgate.config.decoded_runs import RUNS, decoded_runs
 from callgate.strict_json import without_surrogates
 
 __all__ = ["SecretNeedles"]
@@ -27,7 +27,7 @@ __all__ = ["SecretNeedles"]
 REPLACEMENT = "[redacted: known secret]"
 DECODINGS_MAX = 4
 NESTED_MAX = 3
-"""How many encodings inside of each other are decoded."""
+"""Maximum depth of nested encodings that are decoded."""
 WHOLE = "[redacted: a text with a known secret]"
 WORD_CHARS_MIN = 12
 """With fewer letters and digits a secret is not looked for without its other signs."""
@@ -73,6 +73,13 @@ class SecretNeedles:
         self._all = _readings_of([*self._secrets, *forms])
         self._bytes = _Needles(form for secret in self._secrets for form in _byte_forms(secret))
         self._words = _Needles(word for secret in self._secrets if (word := _word_of(secret)))
+
+    def __bool__(self) -> bool:
+        return bool(self._secrets)
+
+    def are_in(self, text: str) -> bool:
+        """True if the text holds one of the secrets, as it is or encoded."""
+        return self.redact(text) != text
 
     def redact(self, text: str, *, encoded: bool = True) -> str:
         """The text without the secrets; `encoded=False` looks only for those that are spelled out."""
@@ -149,7 +156,7 @@ class _Needles:
         return any(is_in(text) for is_in in self._engines)
 
     def found_in(self, text: str) -> list[str]:
-        """Those that are in the text."""
+        """The secrets that are in the text."""
         return [needle for needle in self._needles if needle in text] if self.are_in(text) else []
 
     def is_same(self, other: _Needles) -> bool:
@@ -259,7 +266,7 @@ def _cut(text: str, needles: Iterable[str], placed: Placed) -> str:
         while at >= 0:
             pieces.append((placed[at][1], placed[at + len(needle) - 1][2]))
             at = squeezed.find(needle, at + len(needle))
-    return "".join(_kept(text, sorted(pieces)))
+    return "".join(_replace_pieces(text, sorted(pieces)))
 
 
 def _decoded(placed: Placed, mark: str, pattern: re.Pattern[str], decode: Callable[[re.Match[str]], str]) -> Placed:
@@ -275,7 +282,7 @@ def _decoded(placed: Placed, mark: str, pattern: re.Pattern[str], decode: Callab
     return result + placed[end:]
 
 
-def _kept(text: str, pieces: list[tuple[int, int]]) -> Iterator[str]:
+def _replace_pieces(text: str, pieces: list[tuple[int, int]]) -> Iterator[str]:
     """Return the text around the pieces, with a replacement for each group of them that overlaps."""
     end = 0
     for start, stop in pieces:
@@ -307,3 +314,58 @@ def _encoded_forms(secret: str) -> Iterator[str]:
     yield codecs.encode(secret, "rot13")
     yield data.decode("latin-1")
     yield secret.replace(" ", "+")
+
+
+# Runs of a text that may be encoded ---------------------------------------------------------------------------------------
+
+# Decoded: base64, hexadecimal, and lists of numbers or bits. Pure, linear in time.
+
+
+# Each is written so that a place where it fails is left after a few characters.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}+={0,2}")
+_HEX = re.compile(r"(?:(?:0[xX]|\\x|[%=])?[0-9a-fA-F]{2}[\s:,;.-]{0,3}+){8,}+")
+_NUMBERS = re.compile(r"(?:[0-9]{1,3}[\s,;]{1,4}+){7,}+[0-9]{0,3}")
+_BITS = re.compile(r"(?:[01]{8}[\s,]{0,2}+){8,}+")
+# In all of them but base64, every character of a text in Latin letters has a digit.
+_DIGITS = re.compile(r"(?:[0-9][^0-9]{0,6}+){8}")
+_URL_SAFE = str.maketrans("-_", "+/")
+_HEX_NOISE = re.compile(r"0[xX]|\\x|[^0-9a-fA-F]")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+def _of_base64(run: str) -> Iterator[bytes]:
+    plain = run.rstrip("=").translate(_URL_SAFE)
+    for start in range(4):  # What is looked for may begin at any character.
+        length = len(plain) - start
+        end = start + length - (length % 4 == 1)
+        yield binascii.a2b_base64(f"{plain[start:end]}{'=' * (-(end - start) % 4)}")
+
+
+def _of_hex(run: str) -> Iterator[bytes]:
+    digits = _HEX_NOISE.sub("", run)
+    for start in range(2):
+        yield bytes.fromhex(digits[start : len(digits) - (len(digits) - start) % 2])
+
+
+def _of_numbers(run: str) -> Iterator[bytes]:
+    yield bytes(min(int(number), 255) for number in _NUMBER.findall(run))
+
+
+def _of_bits(run: str) -> Iterator[bytes]:
+    bits = "".join(_NUMBER.findall(run))
+    yield int(bits, 2).to_bytes(len(bits) // 8)
+
+
+RUNS: dict[re.Pattern[str], Callable[[str], Iterator[bytes]]] = {
+    _BASE64: _of_base64, _HEX: _of_hex, _NUMBERS: _of_numbers, _BITS: _of_bits,
+}  # fmt: skip
+"""A pattern of runs -> the bytes that one may stand for."""
+
+
+def decoded_runs(text: str) -> Iterator[bytes]:
+    """All texts that the runs of a text may stand for."""
+    has_digits = _DIGITS.search(text) is not None
+    for pattern, decode in RUNS.items():
+        if has_digits or pattern is _BASE64:
+            for run in pattern.finditer(text):
+                yield from decode(run[0])

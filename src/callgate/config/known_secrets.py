@@ -6,12 +6,10 @@ spans take them out of what they write, in whatever encoding. Texts go in and co
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from callgate.config.secret_names import environment_secrets, is_number, is_secret_name, may_be_count
 
@@ -48,8 +46,9 @@ def remember_secrets_in(value: Any) -> None:
     while waiting:
         item = waiting.pop()
         if isinstance(item, str) and "://" in item:
-            with contextlib.suppress(ValueError):  # It is no URL after all.
-                remember_secrets(urlsplit(item).password)
+            from callgate.config.url_secrets import secrets_of_url  # Most programs have no such setting.
+
+            remember_secrets(*secrets_of_url(item))
         elif isinstance(item, Mapping):
             table = cast("Mapping[str, Any]", item)
             waiting += table.values()
@@ -97,9 +96,10 @@ def _needles(version: int) -> SecretNeedles:
 
 
 def redact_known_in(value: Any) -> Any:
-    """Return a JSON value without those secrets, in texts and in keys."""
+    """Return a JSON value without those secrets, in texts and in keys, and in lists and tables that spell one out."""
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
+    containers: list[tuple[Any, Any]] = []
     while waiting:
         holder, place = waiting.pop()
         item = holder[place]
@@ -108,9 +108,28 @@ def redact_known_in(value: Any) -> Any:
         elif isinstance(item, Mapping):
             table = {redact_known(key): inner for key, inner in cast("Mapping[str, Any]", item).items()}
             holder[place] = table
+            containers.append((holder, place))
             waiting += [(table, key) for key in table]
         elif isinstance(item, (list, tuple)):
             listed = [*cast("list[Any]", item)]
             holder[place] = listed
+            containers.append((holder, place))
             waiting += [(listed, index) for index in range(len(listed))]
+    _hide_spread(containers)
     return root[0]
+
+
+def _hide_spread(containers: Sequence[tuple[Any, Any]]) -> None:
+    """Hide what is in the innermost containers whose items together hold a secret."""
+    needles = _needles(known_version())
+    if not needles or not containers:
+        return
+    from callgate.config.spread_secrets import hidden_items, is_spread_over
+
+    tables = [holder[place] for holder, place in containers if isinstance(holder[place], dict)]
+    keys = "".join(key for table in cast("list[dict[str, Any]]", tables) for key in table)
+    if not is_spread_over(needles, [keys, containers[0][0][containers[0][1]]]):
+        return  # As nearly always: nothing is in all of it together.
+    for holder, place in reversed(containers):
+        if is_spread_over(needles, holder[place]):
+            holder[place] = hidden_items(holder[place])

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML text are: the text in, a map of dotted keys to lines out.
+"""Positions of the keys in a TOML text: the text in, a map of dotted keys to lines out.
 
 `tomllib` reads the values and knows nothing of places; this file knows places and reads no value. A text that is not TOML
 gives some answer, which nobody uses.
@@ -34,7 +34,7 @@ class Entry:
     last: int
     is_header: bool
     value_at: int = 0
-    """Where on its first line the value begins."""
+    """Column of the value on its first line."""
 
 
 def toml_of(text: str) -> JsonObject:

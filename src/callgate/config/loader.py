@@ -269,7 +269,7 @@ def _settled(setting: Setting, given: Sequence[tuple[str, Value]], notices: list
 
 
 def _laxer(setting: Setting, before: Value, one: Value) -> str | None:
-    """Why a project's value does not count beside the user's, if it does not."""
+    """Reason why a project's value does not count beside the user's; None if it does."""
     if setting.project != "stricter":
         return None
     if setting.strictness:

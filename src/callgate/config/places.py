@@ -1,4 +1,4 @@
-"""Where settings are kept: the user's file, the project's file, and the folder for what callgate remembers."""
+"""Locations of settings: the user's file, the project's file, and the state folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def config_file(env: Mapping[str, str]) -> Path:
 
 
 def state_dir(env: Mapping[str, str]) -> str:
-    """Where callgate keeps what outlives it."""
+    """Return the folder for state that outlives the process."""
     return os.path.join(_base(env, "XDG_STATE_HOME", os.path.join(".local", "state")), "callgate")
 
 

@@ -54,23 +54,27 @@ def _setting(key: str, doc: str, **fields: Any) -> Setting:
 
 _PLAIN = (
     _setting(
-        "provider", "Whose model answers; without it the best that is at hand.", flag="--provider",
-        choices=("demo", "gemini", "openai", "embedded"),
+        "provider", "Provider of the model; the best available if left out.", flag="--provider",
+        choices=("demo", "gemini", "openai", "openai-responses", "anthropic", "embedded"),
     ),
     _setting("model", "The model that answers: NAME, PROVIDER:NAME, or a .gguf file.", flag="--model"),
     _setting(
-        "mode", "How the model is told of tools.", default="auto", flag="--mode", choices=("auto", "native", "prompted")
+        "mode", "Declaration of tools to the model.", default="auto", flag="--mode", choices=("auto", "native", "prompted")
     ),
     _setting("system", "An instruction for the whole conversation.", flag="--system"),
     _setting("tools", "Tools to load: module, module:fn, file.py or file.py:fn.", kind="texts", default=(), flag="--tool"),
-    _setting("tools_shown", "How many tools are declared from the start; the model finds the others.", kind="whole"),
+    _setting("tools_shown", "Number of tools declared from the start; the model finds the others.", kind="whole"),
     _setting("root", "The folder that the file tools work in.", flag="--root", is_path=True),
-    _setting("output", "What is printed.", default="text", flag="--output", choices=("text", "json", "stream-json")),
+    _setting("output", "Format of the output.", default="text", flag="--output", choices=("text", "json", "stream-json")),
     _setting(
-        "compaction", "What becomes of the oldest turns of a history that is too long.", default="summary",
+        "theme", "Colours in the terminal: its own, for a dark or a light one, or none.", default="terminal",
+        choices=("terminal", "dark", "light", "colorblind", "plain"),
+    ),
+    _setting(
+        "compaction", "Treatment of the oldest turns of a history that is too long.", default="summary",
         choices=("summary", "trim"),
     ),
-    _setting("store", "Where sessions are kept: a SQLite file or postgresql://...", flag="--store", project="no"),
+    _setting("store", "Store of sessions: a SQLite file or postgresql://...", flag="--store", project="no"),
     _setting(
         "durable", "Facts of the journal that wait for the disk: those before an effect, or everything.", default="effects",
         choices=("effects", "everything"), project="no",
@@ -79,26 +83,34 @@ _PLAIN = (
         "store_replica", "A read-only copy of the PostgreSQL store, for lists and exports: postgresql://...", project="no"
     ),
     _setting(
-        "retention.sessions", "How long the service keeps sessions after their last use: 90d, 12h; always if not set.",
+        "retention.sessions",
+        "Time the service keeps sessions after their last use: 90d, 12h, 45m; at least 1m. Not set, or 'never': always.",
         project="no",
     ),
     _setting(
-        "retention.anonymous", "The same for sessions that their client did not name; 'never' keeps them.", default="7d",
-        project="no",
+        "retention.anonymous", "The same for sessions that their client did not name; 7d if not set. 'never' keeps them.",
+        default="7d", project="no",
     ),
     _setting("audit", "The log that every call is written down in.", flag="--audit", project="no", is_path=True),
-    _setting("audit_key", "A file with the key that the audit log is sealed with.", project="no", is_path=True),
-    _setting("audit_anchor", "A file elsewhere that every end of the audit log is appended to.", project="no", is_path=True),
     _setting(
-        "log_level", "What is logged to stderr; nothing unless it is set, except for errors of `serve`.", flag="--debug",
+        "audit_key",
+        "A file with the key that the audit log is sealed with; made if it is missing. Nothing without `audit`.",
+        project="no", is_path=True,
+    ),
+    _setting(
+        "audit_anchor", "A file elsewhere that every end of the audit log is appended to. Nothing without `audit`.",
+        project="no", is_path=True,
+    ),
+    _setting(
+        "log_level", "Level of the log on stderr; nothing unless it is set, except for errors of `serve`.", flag="--debug",
         choices=("debug", "info", "warning", "error"),
     ),
     _setting(
-        "approval_mode", "What is asked about before it runs.", flag="--approval-mode", project="stricter",
+        "approval_mode", "Calls that need approval.", flag="--approval-mode", project="stricter",
         choices=("default", "auto_edit", "yolo", "plan"), strictness=("plan", None, "default", "auto_edit", "yolo"),
     ),
     _setting(
-        "policy.default", "What is done with a call that no rule is about.", choices=("allow", "ask", "deny"),
+        "policy.default", "Verdict for a call that no rule matches.", choices=("allow", "ask", "deny"),
         project="stricter", strictness=("deny", "ask", None, "allow"),
     ),
     _setting("policy.rules", "Rules: what is allowed, asked about and denied.", kind="list", default=(), project="adds"),
@@ -114,9 +126,9 @@ _PLAIN = (
     ),
     _setting("mcp.servers", "MCP servers by name, with the keys of an mcpServers file.", kind="table", project="adds"),
     _setting("settings", "Settings of the model: temperature, thinking, max_output_tokens ...", kind="table"),
-    _setting("prices", "What a million tokens of a model cost: input, output, cached.", kind="table", project="no"),
+    _setting("prices", "Price of a million tokens of a model: input, output, cached.", kind="table", project="no"),
     _setting(
-        "trace.content", "Whether spans hold what was said, and not only how long it took.", kind="flag", default=False,
+        "trace.content", "True to record messages in spans, not only durations.", kind="flag", default=False,
         env=("CALLGATE_TRACE_CONTENT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"), project="no",
     ),
     _setting(
@@ -127,19 +139,21 @@ _PLAIN = (
         "gemini.api", "The API by which Gemini is asked.", env=("GEMINI_API",), flag="--api",
         choices=("generateContent", "interactions"),
     ),
-    _setting("gemini.base_url", "Where the Gemini API is.", env=("GOOGLE_GEMINI_BASE_URL",), project="no"),
+    _setting("gemini.base_url", "Base URL of the Gemini API.", env=("GOOGLE_GEMINI_BASE_URL",), project="no"),
     _setting("gemini.api_version", "The version of the Gemini API.", env=("GOOGLE_GENAI_API_VERSION",), project="no"),
     _setting(
-        "gemini.vertex", "Whether Gemini is reached through Vertex AI.", kind="flag",
+        "gemini.vertex", "True to use Gemini through Vertex AI.", kind="flag",
         env=("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"), project="no",
     ),
-    _setting("gemini.vertex_base_url", "Where Vertex AI is.", env=("GOOGLE_VERTEX_BASE_URL",), project="no"),
+    _setting("gemini.vertex_base_url", "Base URL of Vertex AI.", env=("GOOGLE_VERTEX_BASE_URL",), project="no"),
     _setting("gemini.project", "The Google Cloud project.", env=("GOOGLE_CLOUD_PROJECT",), project="no"),
     _setting("gemini.location", "The Google Cloud location.", env=("GOOGLE_CLOUD_LOCATION",), project="no"),
     _setting(
         "openai.api_key", "The key of an OpenAI-compatible server.", env=("OPENAI_API_KEY",), secret=True, project="no"
     ),
-    _setting("openai.base_url", "Where an OpenAI-compatible server is.", env=("OPENAI_BASE_URL",), project="no"),
+    _setting("openai.base_url", "Base URL of an OpenAI-compatible server.", env=("OPENAI_BASE_URL",), project="no"),
+    _setting("anthropic.api_key", "The key of Anthropic's API.", env=("ANTHROPIC_API_KEY",), secret=True, project="no"),
+    _setting("anthropic.base_url", "Base URL of Anthropic's API.", env=("ANTHROPIC_BASE_URL",), project="no"),
 )  # fmt: skip
 
 _LIMITS = tuple(

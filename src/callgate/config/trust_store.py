@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from callgate.config.lines import toml_of
 from callgate.config.places import PROJECT_NAMES, state_dir
+from callgate.config.project_files import named_files
 
 __all__ = ["is_trusted", "trust", "trusted_folders", "untrust", "write_atomically"]
 
@@ -82,7 +81,7 @@ def _digest(folder: Path) -> str:
     for name in PROJECT_NAMES:
         data = _content(folder / name)
         digest.update(f"{name} {len(data)}\n".encode() + data)
-        for named in sorted(set(_named_files(folder, data))):
+        for named in named_files(folder, data):
             content = _content(named)
             digest.update(f"{named} {len(content)}\n".encode("utf-8", "surrogateescape") + content)
     return digest.hexdigest()
@@ -94,27 +93,6 @@ def _content(path: Path) -> bytes:
         return path.read_bytes() if known.st_size <= BYTES_MAX else f"{known.st_size} {known.st_mtime_ns}".encode()
     except OSError:
         return b""
-
-
-def _named_files(folder: Path, data: bytes) -> Iterator[Path]:
-    """The files that a text in a project file names: `tools.py`, `tools.py:add`, `./server.sh`, or a module."""
-    try:
-        waiting: list[Any] = [toml_of(data.decode("utf-8"))]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            waiting += cast("dict[str, Any]", item).values()
-        elif isinstance(item, list):
-            waiting += cast("list[Any]", item)
-        elif isinstance(item, str) and item and len(item) < 1_000 and "\0" not in item:
-            module = item.partition(":")[0]
-            parts = module.replace(".", "/")
-            for name in (item, module, f"{parts}.py", f"{parts}/__init__.py", *item.split()):
-                path = folder / os.path.expanduser(name)
-                if path.is_file():
-                    yield path
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from callgate.config.table import Setting, nearest
+from callgate.config.url_secrets import shown_url
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Limits, Price
 
@@ -117,9 +117,7 @@ def masked(setting: Setting, value: Any) -> Any:
         return MASK
     if setting.key == "mcp.servers":
         return {name: _masked_server(row) for name, row in cast("JsonObject", value).items()}
-    if isinstance(value, str) and "://" in value and urlsplit(value).password:
-        return value.replace(f":{urlsplit(value).password}@", f":{MASK}@", 1)
-    return value
+    return shown_url(value, MASK) if isinstance(value, str) else value
 
 
 def _masked_server(row: Any) -> Any:

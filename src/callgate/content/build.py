@@ -14,8 +14,10 @@ from callgate.content.read import (
     candidate_of,
     content_of,
     has_data,
+    has_interactions_mark,
     is_call,
     is_signed,
+    is_signed_elsewhere,
     is_thought,
     parts_of,
     response_of,
@@ -40,10 +42,12 @@ __all__ = [
     "with_args",
     "with_call_ids",
     "with_fields",
+    "with_marked_signature",
     "with_names",
     "with_parts",
     "with_signature",
     "with_text",
+    "with_usage_details",
     "without_stream_fields",
 ]
 
@@ -86,6 +90,11 @@ def with_signature(part: Part, signature: str | None) -> Part:
     return {**part, "thoughtSignature": signature} if signature else part
 
 
+def with_marked_signature(part: Part, mark: str, words: str) -> Part:
+    """Sign a part with the words of another API; `mark` is the one of that API (`signature_mark`)."""
+    return with_signature(part, mark + base64.b64encode(words.encode()).decode("ascii"))
+
+
 def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     """Build a function call part, for generated or salvaged calls; real ones are replayed verbatim."""
     inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
@@ -126,15 +135,23 @@ def model_content(parts: Iterable[Part]) -> Content:
     return {"role": "model", "parts": list(parts)}
 
 
-def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
-    """A model content as a Gemini model must see it that did not write it.
+def from_elsewhere(content: Content, *, origin: str | None, vouch: bool) -> Content:
+    """A model content as a model must see it that did not write it.
 
-    What the Interactions API wrote beside it is left out. Without `signed`, its signatures are another model's: they are
-    left out, and so are its thoughts. With `vouch`, the first
-    call of a content in which no call is signed carries the documented value for calls that Gemini did not make.
+    What the Interactions API wrote beside it is left out. If nobody knows who wrote it, `origin` is the model that is to see
+    it: signatures that are known to be of another API, and their thoughts, are left out. Without `origin`, all signatures
+    are another model's: they are left out, and so are all thoughts. With `vouch`, the first call of a content in which no
+    call is signed carries the documented value for calls that Gemini did not make.
     """
     given = parts_of(content)
-    parts = given if signed else [unsigned(part) for part in given if not is_thought(part) or is_call(part)]
+    is_kept = [
+        origin is not None and not has_interactions_mark(part) and not is_signed_elsewhere(part, origin) for part in given
+    ]  # fmt: skip
+    parts = [
+        part if kept else unsigned(part)
+        for part, kept in zip(given, is_kept, strict=True)
+        if kept or not is_thought(part) or is_call(part)
+    ]
     # A content of nothing but thoughts must keep something.
     parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(unsigned, given)]
     calls = [index for index, part in enumerate(parts) if is_call(part)]
@@ -172,6 +189,11 @@ def say(
 def with_fields(response: Mapping[str, Any], fields: Mapping[str, Any]) -> JsonObject:
     """Add fields to the first candidate of a response chunk."""
     return {**response, "candidates": [{**candidate_of(response), **fields}]} if fields else dict(response)
+
+
+def with_usage_details(response: Mapping[str, Any], details: Mapping[str, Any]) -> JsonObject:
+    """Add details to the usage of a response chunk; its counts stay."""
+    return {**response, "usageMetadata": {**details, **response.get("usageMetadata", {})}} if details else dict(response)
 
 
 def media_part(media: Media) -> Part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
 from callgate.content.metadata import (
@@ -56,6 +56,9 @@ from callgate.errors import BlockedError, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, MediaReceived, ServerStepReported, TextDelta, ThoughtDelta
 from callgate.metadata import AnswerMetadata
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
+
+if TYPE_CHECKING:
+    from callgate.content.sounds import GrowingSound
 
 __all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Collector", "ModelResponse", "function_calls"]
 
@@ -127,6 +130,8 @@ class Collector:
         """The calls so far. None may run before `close` has returned the answer."""
         self._parts: list[Part] = []
         self._texts: list[str] = []
+        self._sound: GrowingSound | None = None
+        """The sound at the end of the answer so far, which may go on."""
         self._seen: dict[str, Part] = {}
         self._content: JsonObject = {}
         self._finish_reason: str | None = None
@@ -146,6 +151,8 @@ class Collector:
         """True if the model has written a function response, which only we may do."""
         self._metadata: MetadataCollector | None = None
         self._chunks = 0
+        self._is_plain = False
+        """True if the newest chunk is known to be plain JSON."""
         self._choice = CandidateChoice()
 
     @property
@@ -174,10 +181,12 @@ class Collector:
         """The version of the model that answers, as far as it was reported."""
         return self._model
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
+    def feed(self, chunk: Mapping[str, Any], *, is_plain: bool = False) -> list[Event]:
         """Add one response chunk and return its events.
 
         Only one candidate counts (see `CandidateChoice`); the first time that another is left out, a notice says so.
+        `is_plain` says that the chunk is known to be plain JSON within the limits of a call, and need not be walked
+        through.
 
         Raises:
             ProtocolError: the chunk is not an object, or the answer has too many calls.
@@ -185,6 +194,7 @@ class Collector:
         if not isinstance(chunk, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
+        self._is_plain = is_plain
         candidate = self._choice.of(chunk)
         events = self._feed(chunk, candidate)
         return [*notices, *events] if (notices := self._choice.notices()) else events
@@ -206,10 +216,12 @@ class Collector:
             self._metadata = self._metadata or MetadataCollector()
             self._metadata.feed(candidate)
         if not isinstance(content, dict):
-            return []
+            return self._end_sound() if reason else []
         if len(content) > 2 or "role" not in content or "parts" not in content:
             self._content |= sound_fields(content)
         events = [event for part in parts_of(content) for event in self._take(part)]
+        if reason and self._sound is not None:
+            events += self._end_sound()
         if INTERACTION in content:
             events = [*map(ServerStepReported, server_steps_of({INTERACTION: content[INTERACTION]})), *events]
         return events
@@ -263,6 +275,7 @@ class Collector:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         self._flush()
+        self._end_sound()
         self._cut_off()
         if self._has_response:
             why = "holds a function response, which is not the model's to give"
@@ -278,18 +291,20 @@ class Collector:
         )
 
     def _raw_metadata(self) -> tuple[JsonObject, ...]:
-        """All that was reported beside the content; nothing if it is what every answer has."""
+        """Metadata beside the content; empty if it is what every answer has."""
         reported = () if self._metadata is None else self._metadata.raw
         if not self._about or (not reported and is_routine(self._about)):
             return reported
         return (*reported[:-1], {**(reported[-1] if reported else {}), **self._about})
 
     def _take(self, part: Part) -> list[Event]:
+        if self._sound is not None:
+            return self._after_sound(self._sound, part)
         if is_sound_text(part):
             return self._take_text(part) if part["text"] else []  # An empty delta must not keep its neighbours apart.
         if len(singles := single_parts(part)) > 1:
             return [event for single in singles for event in self._take(single)]
-        clean = clean_part(part)
+        clean = clean_part(part, is_plain=self._is_plain)
         part = clean.part
         if is_response(part):
             self._has_response = True
@@ -297,11 +312,31 @@ class Collector:
             return self._take_call(clean)
         elif is_sound_text(part):
             return self._take(part)
+        elif (sound := _sound_in(part)) is not None:
+            self._flush()
+            self._sound = sound
         elif part:
             self._flush()
             self._parts.append(part)
             return [_delta_of(part, part["text"])] if part.get("text") else _events_of(part)
         return []
+
+    def _after_sound(self, sound: GrowingSound, part: Part) -> list[Event]:
+        """Take the part that follows a piece of a sound: the next piece, or something else."""
+        clean = clean_part(part).part
+        if not clean or (is_sound_text(clean) and not clean["text"]):
+            return []
+        if sound.is_piece(clean) and sound.take(clean):
+            return []
+        ended = self._end_sound()
+        return [*ended, *self._take(part)]
+
+    def _end_sound(self) -> list[Event]:
+        """Put a sound that is complete into the answer."""
+        sound, self._sound = self._sound, None
+        parts = [] if sound is None else sound.parts()
+        self._parts += parts
+        return [event for part in parts for event in _events_of(part)]
 
     def _take_text(self, part: Part) -> list[Event]:
         if self._texts and not same_kind_of_text(self._parts[-1], part):
@@ -411,6 +446,15 @@ def function_calls(answer: Any) -> list[FunctionCall]:
         return calls
     sentence = f"The model's answer did not end well ({getattr(reason, 'value', reason)}), so nothing of it was run."
     return [replace(call, problem=call.problem or sentence) for call in calls]
+
+
+def _sound_in(part: Part) -> GrowingSound | None:
+    """The sound that begins with a part, if it is one."""
+    if "inlineData" not in part:
+        return None
+    from callgate.content.sounds import GrowingSound  # Most answers are text.
+
+    return GrowingSound(part) if GrowingSound.is_piece(part) else None
 
 
 def _delta_of(part: Part, text: str) -> Event:

@@ -304,7 +304,7 @@ class Encoder:
 
 
 _MANY = 20
-"""So many items are quicker copied together than one by one."""
+"""Number of items from which copying them together is quicker than one by one."""
 
 
 def _is_long(value: Any) -> bool:

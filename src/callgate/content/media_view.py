@@ -56,13 +56,13 @@ class MediaView:
 
     def part_fields(self) -> JsonObject:
         """The fields of a part with this view."""
-        segment = _given(startOffset=self.start, endOffset=self.end, fps=self.fps)
+        segment = _without_none(startOffset=self.start, endOffset=self.end, fps=self.fps)
         level = {"mediaResolution": {"level": f"{_LEVEL}{self.resolution.upper()}"}} if self.resolution else {}
         return ({"videoMetadata": segment} if segment else {}) | level
 
     def block_fields(self, kind: str) -> JsonObject:
         """The fields of a block of this kind with this view; kinds that have no such field get none."""
-        segment = _given(start_offset=self.start, end_offset=self.end, fps=self.fps) if kind == "video" else {}
+        segment = _without_none(start_offset=self.start, end_offset=self.end, fps=self.fps) if kind == "video" else {}
         level = {"resolution": self.resolution} if self.resolution and kind in ("image", "video") else {}
         return ({"processing": {"type": _STATIC, **segment}} if segment else {}) | level
 
@@ -84,7 +84,7 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _given(**fields: Any) -> JsonObject:
+def _without_none(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 

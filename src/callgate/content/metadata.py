@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 from urllib.parse import quote_plus, urlsplit
 
 from callgate import strict_json
@@ -25,9 +25,11 @@ __all__ = [
     "is_routine",
     "made_media",
     "metadata_of",
+    "moved_citations",
     "response_fields",
     "server_step",
     "server_steps_of",
+    "step_name",
     "step_part",
 ]
 
@@ -38,7 +40,8 @@ _HTML_MAX = 1_000_000
 _HANDLED = frozenset({
     "content", "finishReason", "finish_reason", "index", "continuationToken", "tokenCount",
 })  # fmt: skip
-_OF_RESPONSE = frozenset({"responseId", "promptFeedback", "usageMetadata"})
+_ABOUT = ("responseId", "promptFeedback", "modelVersion", "modelStatus", "createTime")
+_OF_RESPONSE = frozenset({*_ABOUT, "usageMetadata"})
 """Fields of a response beside its candidates."""
 _LAST_WINS = frozenset({"safetyRatings", "avgLogprobs"})
 """Fields that each chunk reports for the whole answer so far."""
@@ -102,9 +105,33 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
     return fields
 
 
+def moved_citations(raw: Sequence[Mapping[str, Any]], offset: int) -> Sequence[Mapping[str, Any]]:
+    """Return raw metadata of an answer that is shown after so many bytes of other text: citations name places only."""
+    return [
+        piece | {"citationMetadata": _moved_places(piece["citationMetadata"], offset)}
+        if offset and isinstance(piece.get("citationMetadata"), dict)
+        else piece
+        for piece in map(dict[str, Any], raw)
+    ]
+
+
+def _moved_places(cited: JsonObject, offset: int) -> JsonObject:
+    moved = {
+        name: [
+            item | {key: _whole(item.get(key)) + offset for key in ("startIndex", "endIndex")}
+            if isinstance(item.get("endIndex"), int)
+            else item
+            for item in _objects(cited[name])
+        ]
+        for name in ("citations", "citationSources")
+        if name in cited
+    }
+    return cited | moved
+
+
 def response_fields(response: Mapping[str, Any]) -> JsonObject:
     """Return what a response or chunk reports outside its candidate: id, feedback on the prompt, details of usage."""
-    found: JsonObject = {name: response[name] for name in ("responseId", "promptFeedback") if response.get(name)}
+    found: JsonObject = {name: response[name] for name in _ABOUT if response.get(name)}
     usage: Any = response.get("usageMetadata")
     if isinstance(usage, dict):
         counts = frozenset(COUNTS.values())
@@ -118,7 +145,7 @@ def is_routine(fields: Mapping[str, Any]) -> bool:
     usage = _object(fields.get("usageMetadata"))
     kinds = [entry.get("modality") for value in usage.values() for entry in _objects(value)]
     is_text = set(kinds) <= {"TEXT"} and all(isinstance(value, list) for value in usage.values())
-    return "promptFeedback" not in fields and is_text
+    return is_text and not fields.keys() & {"promptFeedback", "modelStatus"}
 
 
 def grounding_fields(grounding: JsonObject) -> JsonObject:
@@ -133,12 +160,12 @@ def _joined(first: Any, second: Any) -> Any:
     if not (isinstance(first, dict) and isinstance(second, dict)):
         return second
     known, added = cast("JsonObject", first), cast("JsonObject", second)
-    offset = len(_objects(known.get("groundingChunks")))
+    offset = len(_objects(known.get("groundingChunks"))) if "groundingChunks" in added else 0
     if offset and "groundingSupports" in added:
         moved = [_moved(support, offset) for support in _objects(added["groundingSupports"])]
         added = {**added, "groundingSupports": moved}
     joined = {key: _joined(known[key], value) if key in known else value for key, value in added.items()}
-    if offset and "groundingChunks" in added:  # Positions count, so that repetitions stay.
+    if offset:  # Positions count, so that repetitions stay.
         joined["groundingChunks"] = [*_objects(known["groundingChunks"]), *_objects(added["groundingChunks"])]
     return known | joined
 
@@ -155,10 +182,13 @@ def metadata_of(raw: Sequence[Mapping[str, Any]], content: Mapping[str, Any]) ->
     sources: list[Source] = []
     citations: list[Citation] = []
     texts = _Texts(content)
+    chunks: list[Source | None] = []
     for grounding in _pieces(raw, "groundingMetadata"):
-        chunks = [_source(chunk) for chunk in _objects(grounding.get("groundingChunks"))]
+        if "groundingChunks" in grounding:  # Supports of a piece that has none are about those of the piece before.
+            chunks = [_source(chunk) for chunk in _objects(grounding["groundingChunks"])]
         sources += [source for source in chunks if source is not None]
-        citations += [_support(support, chunks, texts) for support in _objects(grounding.get("groundingSupports"))]
+        supports = (_support(support, chunks, texts) for support in _objects(grounding.get("groundingSupports")))
+        citations += [citation for citation in supports if citation.text or citation.sources]
     for piece in _pieces(raw, "citationMetadata"):
         for cited in _objects(piece.get("citations") or piece.get("citationSources")):
             citation = _cited(cited, texts)
@@ -251,8 +281,15 @@ def _step_of_interaction(step: JsonObject, answered: Collection[str]) -> ServerS
     if inner in rest:
         told = rest[inner]
         value[ours] = told if isinstance(told, dict) else {"result": told}
-    tool = {"google_search": "google_search_web", "function": _text(step.get("name")) or name}.get(name, name)
+    search = "google_search_image" if rest.get("search_type") == "image_search" else "google_search_web"
+    tool = {"google_search": search, "function": _text(step.get("name")) or name}.get(name, name)
     return ServerStep(kind="tool_call" if kind == "call" else "tool_result", tool=tool, id=id or None, value=value)
+
+
+def step_name(step: ServerStep) -> str:
+    """The name of a step for people: a tool of an MCP server by the names of both."""
+    server, tool = _text(step.value.get("server_name")), _text(step.value.get("name"))
+    return f"@{server}/{tool}" if step.tool == "mcp_server_tool" and server and tool else step.tool
 
 
 def step_part(step: ServerStep) -> Part:
@@ -369,16 +406,21 @@ def _support(support: JsonObject, chunks: Sequence[Source | None], texts: _Texts
     text, start, end = texts.passage(
         segment.get("startIndex"), segment.get("endIndex"), segment.get("partIndex", 0), _text(segment.get("text"))
     )
-    named: list[Source | None] = [
-        chunks[index] for index in _list(support.get("groundingChunkIndices")) if _is_place(index, chunks)
-    ]
-    scores = [score for given in _list(support.get("confidenceScores")) if (score := _number(given)) is not None]
+    indices, scores = _list(support.get("groundingChunkIndices")), _list(support.get("confidenceScores"))
+    named: list[tuple[Source, float | None]] = []
+    for at, index in enumerate(indices):
+        source = chunks[index] if _is_place(index, chunks) else None
+        if source is not None:
+            named.append((source, _number(scores[at]) if at < len(scores) else None))
+    known = tuple(score for _, score in named if score is not None)
     return Citation(
-        text=text, start=start, end=end, sources=tuple(source for source in named if source), confidence=tuple(scores)
-    )
+        text=text, start=start, end=end,
+        sources=tuple(source for source, _ in named),
+        confidence=known if len(known) == len(named) else (),
+    )  # fmt: skip
 
 
-def _is_place(index: Any, chunks: Sequence[object]) -> bool:
+def _is_place(index: Any, chunks: Sequence[object]) -> TypeGuard[int]:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(chunks)
 
 
@@ -403,6 +445,10 @@ def _object(value: Any) -> JsonObject:
 
 def _list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _text(value: Any) -> str:

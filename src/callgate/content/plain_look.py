@@ -9,6 +9,7 @@ from __future__ import annotations
 import marshal
 import math
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import chain
 from operator import itemgetter
 from typing import Any, ClassVar, cast
@@ -19,9 +20,9 @@ __all__ = ["EXACT_INT_MAX", "PIECE_VALUES", "ExactLook", "NotPlainError", "Plain
 
 EXACT_INT_MAX = 2**53
 """Larger integers are not exact in every reader of JSON."""
-PIECE_VALUES = 1_000
+PIECE_VALUES = strict_json.PIECE_ITEMS
 """Values that are looked at in one go, during which no other thread runs."""
-_WRITTEN_NODES = 50 * PIECE_VALUES
+_WRITTEN_NODES = 25 * PIECE_VALUES
 """Nodes that are written in one go."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
@@ -51,7 +52,9 @@ class PlainLook:
             NotPlainError: something is not plain, or there are more levels or nodes.
             JsonError: it became something that cannot be written.
         """
-        return b"".join(self._texts(value, levels_max))
+        written = BytesIO()  # Each piece is copied once and given up: megabytes are not held twice.
+        written.writelines(self._texts(value, levels_max))
+        return written.getvalue()
 
     def _texts(self, value: Any, levels_max: int) -> Iterator[bytes | memoryview]:
         if _type(value) is list and len(value) > PIECE_VALUES:
@@ -74,7 +77,7 @@ class PlainLook:
     def _text(self, values: list[Any], levels_max: int) -> bytes:
         before = self.nodes
         self._enter([values], levels_max)
-        self.values(values, levels_max - 1)
+        self._piece(values, levels_max - 1)
         write = strict_json.dump if self.nodes - before < _WRITTEN_NODES else strict_json.dump_pieces
         return write(values, is_finite=True)
 
@@ -128,10 +131,10 @@ class PlainLook:
         self.values([*chain.from_iterable(lists)], levels_max - 1)
 
     def _objects(self, objects: list[dict[Any, Any]], levels_max: int) -> None:
-        names, sizes = [*objects[0]], {*map(len, objects)}
-        is_table = sizes == {len(names)} and len(names) < len(objects)
-        self._count(len(objects) * (1 + len(names)) if is_table else len(objects) + sum(map(len, objects)), levels_max)
-        if is_table:
+        names, values = [*objects[0]], sum(map(len, objects))
+        self._count(len(objects) + values, levels_max)
+        # All have the same names if each has those of the first, and they have no more values than that.
+        if values == len(names) * len(objects) and len(names) < len(objects):
             before = self.nodes
             self._names(objects[0])
             try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from callgate import strict_json
 from callgate.content.build import media_part, text_part
 from callgate.content.normalize import spelled_part
-from callgate.content.read import OBJECT, has_data, is_said, role_of
+from callgate.content.read import OBJECT, has_data, is_nonempty_text, role_of
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, Media, Part
 
@@ -107,17 +107,17 @@ def _prompt_parts(item: Any) -> list[Part]:
     if not isinstance(item, OBJECT):
         raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
     part: Part = dict(cast("Mapping[str, Any]", item))
-    if is_said(part):
+    if is_nonempty_text(part):
         return [part]
     if "parts" in part:
-        return _said(part)
+        return _parts_of_content(part)
     part = spelled_part(part)
     if part.get("functionCall") is not None or part.get("functionResponse") is not None:
         raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
     return [part] if has_data(part) else []
 
 
-def _said(content: Mapping[str, Any]) -> list[Part]:
+def _parts_of_content(content: Mapping[str, Any]) -> list[Part]:
     """The parts of a whole content that is passed as a prompt."""
     if role_of(content) != "user":
         raise UsageError(f"a prompt is what the user says, not a content of the role {content.get('role')!r}: see history=")

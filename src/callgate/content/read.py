@@ -5,6 +5,7 @@ The package `content/` and `gemini/` are the only places that know the wire's ca
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from callgate.types import Content, JsonObject, Part, Usage
 __all__ = [
     "INTERACTION",
     "OTHER_CANDIDATES",
+    "SIGNATURE_MARK",
     "SKIP_SIGNATURE",
     "CandidateChoice",
     "block_of",
@@ -27,16 +29,20 @@ __all__ = [
     "finish_of",
     "has_data",
     "has_feedback",
+    "has_interactions_mark",
     "index_of",
     "interaction_of",
     "is_call",
+    "is_marked",
+    "is_nonempty_text",
     "is_piece",
     "is_plain_text",
     "is_response",
-    "is_said",
     "is_signed",
+    "is_signed_elsewhere",
     "is_sound_text",
     "is_thought",
+    "marked_signature_of",
     "media_of",
     "model_version_of",
     "partial_args_of",
@@ -46,12 +52,15 @@ __all__ = [
     "response_of",
     "role_of",
     "same_kind_of_text",
+    "signature_mark",
     "signature_of",
     "text_of",
     "usage_of",
 ]
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
+SIGNATURE_MARK = "Y2FsbGdhdGUu"
+"""`callgate.` in Base64: signatures of the Interactions API begin with it on parts (see `content/signature.py`)."""
 """The documented value for the signature of a call that no Gemini model made."""
 
 
@@ -110,10 +119,48 @@ def is_signed(part: Mapping[str, Any]) -> bool:
     return bool(part.get("thoughtSignature"))
 
 
+def signature_mark(api: str) -> str:
+    """The prefix of signatures of another API than Google's, which are kept as base64 like Google's own."""
+    name = f"callgate/{api}:".encode()
+    # Without padding, so that more base64 may follow.
+    return base64.b64encode(name + b" " * (-len(name) % 3)).decode("ascii")
+
+
+_MARK = base64.b64encode(b"callgate/").decode("ascii")
+
+
+def is_marked(signature: str) -> bool:
+    """True for a signature of another API than Google's, as it stands in a history."""
+    return signature.startswith(_MARK)
+
+
+def is_signed_elsewhere(part: Mapping[str, Any], origin: str) -> bool:
+    """True if the part has a signature with the mark of another API than that of `origin`.
+
+    The origins of models of other APIs than Google's begin with the API's name and a colon.
+    """
+    signature = signature_of(part) or ""
+    return is_marked(signature) and not signature.startswith(signature_mark(origin.partition(":")[0]))
+
+
+def marked_signature_of(part: Mapping[str, Any], mark: str) -> str | None:
+    """Return what `with_marked_signature` wrote under this mark; None if the part has no such signature."""
+    signature = signature_of(part) or ""
+    try:
+        return base64.b64decode(signature.removeprefix(mark)).decode() if signature.startswith(mark) else None
+    except ValueError:  # Somebody has changed it.
+        return None
+
+
 def signature_of(part: Mapping[str, Any]) -> str | None:
     """Return the thought signature of a part, if it has a genuine one."""
     signature = part.get("thoughtSignature")
     return signature if isinstance(signature, str) and signature and signature != SKIP_SIGNATURE else None
+
+
+def has_interactions_mark(part: Mapping[str, Any]) -> bool:
+    """True if the part has a signature of the Interactions API, which no other API takes."""
+    return (signature_of(part) or "").startswith(SIGNATURE_MARK)
 
 
 def has_data(part: Mapping[str, Any]) -> bool:
@@ -139,7 +186,7 @@ def is_sound_text(part: Mapping[str, Any]) -> bool:
     return text.isascii() or strict_json.is_whole_text(text)
 
 
-def is_said(part: Mapping[str, Any]) -> bool:
+def is_nonempty_text(part: Mapping[str, Any]) -> bool:
     """True if the part is plain text that is not empty and needs no normalization."""
     text = part.get("text")
     return isinstance(text, str) and text != "" and len(part) == ("thought" in part) + 1
@@ -322,9 +369,8 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
     counted: dict[str, int] = {}
     for ours, theirs in COUNTS.items():
         if theirs in counts:
-            count = counts[theirs]
-            count = count if type(count) is int else _count(count)
-            if 0 < count <= _COUNT_MAX:
+            count = token_count(counts[theirs])
+            if count:
                 counted[ours] = count
     if not counted:
         return None
@@ -338,8 +384,13 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
 def _sound_in(details: Any) -> int:
     """Return the tokens of sound in counts by modality."""
     sounds = [entry for entry in strict_json.objects_in(details) if entry.get("modality") == "AUDIO"]
-    counts = [count if type(count := entry.get("tokenCount")) is int else _count(count) for entry in sounds]
-    return sum(count for count in counts if 0 < count <= _COUNT_MAX)
+    return sum(token_count(entry.get("tokenCount")) for entry in sounds)
+
+
+def token_count(value: object) -> int:
+    """Return a number of tokens; 0 for what cannot be one."""
+    count = value if type(value) is int else _count(value)
+    return count if 0 < count <= _COUNT_MAX else 0
 
 
 COUNTS = {

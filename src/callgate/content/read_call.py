@@ -37,7 +37,7 @@ ARGS_VALUES_MAX = 100_000
 """A call with more values in its arguments is refused: checking them all would block everything else."""
 
 ARGS_CHARS_MAX = 16 * 1024 * 1024
-"""So is one with more characters; every pass over them takes time, and file tools write fewer anyway."""
+"""A call with more characters is refused too: every pass over them takes time, and file tools write fewer anyway."""
 
 # Invalid arguments deeper than this are not kept: the server might refuse such a deep request.
 _BAD_DEPTH_MAX = 32
@@ -89,7 +89,7 @@ class CleanPart:
 
 
 _FEW = 100
-"""So many values are quicker looked at one by one than together."""
+"""Number of values up to which a look at each is quicker than one at all together."""
 
 
 def _is_sound(part: Part) -> bool:

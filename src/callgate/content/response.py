@@ -84,7 +84,12 @@ def is_longer(result: ToolResult, chars: int) -> bool:
     if result.is_error or isinstance(known.short, str):
         return len(whole_text(result)) > chars
     encoded = _json_of(known)
+    if len(encoded) > chars * _BYTES_OF_CHAR_MAX:
+        return True
     return len(encoded) > chars and (encoded.isascii() or len(encoded.decode()) > chars)
+
+
+_BYTES_OF_CHAR_MAX = 4
 
 
 def whole_text(result: ToolResult) -> str:

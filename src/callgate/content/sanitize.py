@@ -152,12 +152,12 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return strict_json.without_surrogates(str.__str__(value))
     if isinstance(value, BaseException):
-        return strict_json.without_surrogates(f"{type(value).__name__}: {_said_by(value)}")
+        return strict_json.without_surrogates(f"{type(value).__name__}: {_message_of(value)}")
     plain = json_safe(value).value
     return plain if isinstance(plain, str) else strict_json.dump(plain).decode()
 
 
-def _said_by(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # its own code failed

@@ -371,7 +371,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, TITLE, (Text, Blob, Call, Result))
+    items = transfer.supported_items(message, out, TITLE, (Text, Blob, Call, Result))
     transfer.report_order(message, items, out, TITLE, Result, Text, (Blob, Other), Call)
     images: list[JsonObject] = []
     texts: list[Text] = []

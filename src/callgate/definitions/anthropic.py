@@ -141,6 +141,8 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
                 yield transfer.json_or_text(part.text, part.at)
             elif isinstance(part, (Text, Blob, Other)):
                 yield part
+            else:  # A thought or a call has no place in a result elsewhere.
+                yield Other(raw=block.object, keyword=block.need_text("type"), at=block.at)
 
 
 def _only(kind: str, entry: Node) -> Iterator[Node]:
@@ -194,7 +196,7 @@ def history_from(node: Node) -> list[Message]:
     if isinstance(node.value, list):
         entries = node.items
     elif (listed := node.find("messages")) is not None:
-        if items := list(_said(node.find("system"))):
+        if items := list(_content_items(node.find("system"))):
             messages.append(Message(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
         entries = listed.items
@@ -205,13 +207,13 @@ def _message_from(node: Node) -> Message:
     role = node.need_text("role")
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
-    items = tuple(_said(node.need("content")))
+    items = tuple(_content_items(node.need("content")))
     node.find("type")
     node.lose_unread(f"{TITLE}: only the role and the content of a message are carried")
     return Message(role="user" if role == "user" else "model", items=items, at=node.at)
 
 
-def _said(content: Node | None) -> Iterator[Item]:
+def _content_items(content: Node | None) -> Iterator[Item]:
     if content is None:
         return
     if isinstance(content.value, str):
@@ -267,7 +269,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.supported_items(message, out, TITLE, (Text, Thought, Blob, Call, Result))
     # Results must come first in a message, or the request is refused.
     transfer.report_order(message, items, out, TITLE, Result)
     items.sort(key=lambda item: not isinstance(item, Result))

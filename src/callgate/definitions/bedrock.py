@@ -131,7 +131,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.supported_items(message, out, TITLE, (Text, Thought, Blob, Call, Result))
     blocks = [block for item in items for block in _block_to(item, message.role, out)]
     return {"role": "user" if message.role == "user" else "assistant", "content": blocks}
 

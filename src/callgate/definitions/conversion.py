@@ -31,7 +31,7 @@ class Converted:
     value: Any
     """Plain JSON in the target's format: one object, or the target's list form for several."""
     losses: list[Loss] = field(default_factory=list[Loss])
-    """Everything that could not be converted, in the order in which it was found."""
+    """All losses of the conversion, in the order in which they were found."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name in `value` -> the tool's own name, for every tool that is named in it."""
 
@@ -40,7 +40,8 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
     """Convert a tool, call, result or history (or a list of one of the first three) to another format.
 
     Without `source` and `kind`, both are detected. A history becomes a list of messages, or an object with both where the
-    target keeps the system text apart.
+    target keeps the system text apart. If `source` names the target, the object is checked and returned as it is; if its
+    format is only detected, it is written in the target's usual spelling.
 
     Raises:
         UsageError: a format or kind is not known, cannot be written, or must be named because several fit.
@@ -56,8 +57,10 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
         raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
     converted = _KINDS[found.kind](found, to)
     is_renamed = any(name != own for name, own in converted.names.items())
-    if found.format == to.name and found.kind != "tool" and not is_renamed and _is_alike(converted.value, given):
-        return Converted(value=given, names=converted.names)  # Same format: keep what the common model cannot represent.
+    if found.format == to.name and not is_renamed:
+        is_alike = found.kind != "tool" and _is_alike(converted.value, given)
+        if source is not None or is_alike:  # Keep what the common model cannot represent.
+            return Converted(value=given, names=converted.names)
     return converted
 
 

@@ -110,7 +110,7 @@ def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "sourc
             problems.append(problem)
     if not readings:
         raise problems[0]
-    if any(_said(other) != _said(readings[0]) for other in readings[1:]):
+    if any(_comparable(other) != _comparable(readings[0]) for other in readings[1:]):
         names = " or ".join(repr(reading.format) for reading in readings)
         example = readings[0].format
         raise UsageError(f"this {found} may be of {names}, which read it differently: say which, as in {say}={example!r}")
@@ -158,7 +158,7 @@ def _list_of(fmt: Format) -> str:
     return " and ".join(_NOUNS[kind] for kind in KINDS if fmt.reader(kind)) or "none of them"
 
 
-def _said(reading: Read) -> list[Any]:
+def _comparable(reading: Read) -> list[Any]:
     """Return the value by which two readings are compared."""
     if reading.kind != "tool":
         return list(reading.items)

@@ -28,6 +28,8 @@ class WriteContext:
     def __init__(self, source: str, target: str, losses: list[Loss], *, in_history: bool = False) -> None:
         self.is_same = source == target
         """True if the source is of the same format, so that its own signatures stay valid."""
+        self.is_of_history = target == "gemini"
+        """True if the target is the form of callgate's own histories, in which signatures of other APIs have a mark."""
         self.in_history = in_history
         """True if calls and results are together, so that each completes the other."""
         self.losses = losses

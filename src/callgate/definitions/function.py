@@ -32,7 +32,7 @@ from callgate.definitions.signature import (
     ABSENT,
     Parameter,
     Signature,
-    deps_type_of,
+    deps_types_of,
     is_async_callable,
     is_callable_object,
     layers,
@@ -44,7 +44,7 @@ from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarableError
 from callgate.schema.problems import shown
 from callgate.strict_json import dump
-from callgate.types import Media, ToolContext, ToolDefinition, ToolResult, copied_json
+from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -59,12 +59,12 @@ Isolation: TypeAlias = Literal["process"]
 """`process`: run in a worker process that can be killed at the deadline."""
 
 RunIn: TypeAlias = Literal["thread", "loop"]
-"""Where a sync function runs: in its own thread, or on the thread of the event loop."""
+"""Thread in which a sync function runs: its own, or that of the event loop."""
 
 _MARK = "__callgate_tool__"
 _VARIADIC = {
-    inspect.Parameter.VAR_POSITIONAL: "Further values, in order; may be left out.",
-    inspect.Parameter.VAR_KEYWORD: "Further arguments by name; may be left out.",
+    inspect.Parameter.VAR_POSITIONAL: "Further values, in order",
+    inspect.Parameter.VAR_KEYWORD: "Further arguments by name",
 }
 """Descriptions of `*args` and `**kwargs` that nobody has described: their names say nothing to a model."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -91,7 +91,7 @@ class ToolOptions:
     name: str | None = None
     """The tool's name, where it should differ from the function's."""
     description: str | None = None
-    """Takes the place of the docstring's prose."""
+    """Replacement for the docstring's prose."""
     timeout_s: float | None = None
     isolation: Isolation | None = None
     idempotent: bool | None = None
@@ -225,8 +225,8 @@ class FunctionTool:
     """True if calling `fn` returns an async iterator."""
     takes_context: bool
     """True if `fn` takes a `ToolContext`."""
-    deps_type: type | None
-    """The class of `deps` that it needs, if it takes a `ToolContext[Class]`."""
+    deps_types: tuple[type, ...]
+    """The classes of which `deps` must be one, if it takes a `ToolContext[Class]`."""
     run_in: RunIn
     isolation: Isolation | None
 
@@ -242,12 +242,13 @@ class FunctionTool:
         self._signature = signature_from(fn, tool_name=name, namespace=options.namespace)
         self._parameters = tuple(parameter for parameter in self._signature.parameters if not parameter.is_context)
         self.takes_context = len(self._parameters) < len(self._signature.parameters)
-        contexts = (deps_type_of(parameter.type) for parameter in self._signature.parameters if parameter.is_context)
-        self.deps_type = next(contexts, None)
+        contexts = (deps_types_of(parameter.type) for parameter in self._signature.parameters if parameter.is_context)
+        self.deps_types = next(contexts, ())
         self._is_plain = not self.takes_context and all(parameter.kind in _BY_NAME for parameter in self._parameters)
         defaults = {each.name: each.default for each in self._parameters if each.default is not ABSENT}
         annotations = {each.name: each.type for each in self._parameters}
-        self._plain = PlainFields.of(annotations, defaults) if self._is_plain else None
+        is_simple = self._is_plain and not any(each.may_be_absent for each in self._parameters)
+        self._plain = PlainFields.of(annotations, defaults) if is_simple else None
         self._types = None if self._plain is not None else _TypedArguments(name, self._parameters, self._signature)
         doc = docstring_from(_docstring(fn))
         self.definition = ToolDefinition(
@@ -270,24 +271,27 @@ class FunctionTool:
     def __repr__(self) -> str:
         return f"FunctionTool({self.definition.name!r}, {self.fn!r})"
 
-    def check(self, args: Mapping[str, Any]) -> None:
+    def check(self, args: Mapping[str, Any], *, is_json: bool = False) -> None:
         """Read JSON arguments as `bind` does, for nothing but its exceptions.
 
         Raises:
             ArgumentsInvalidError: the declared types refuse a value.
         """
-        self._python_values(args)
+        self._python_values(args, is_json=is_json)
 
-    def bind(self, args: Mapping[str, Any], context: ToolContext | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def bind(
+        self, args: Mapping[str, Any], context: ToolContext | None, *, is_json: bool = False
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Bind checked JSON arguments for the call `fn(*positional, **keyword)`, with values of the function's own.
 
         An absent argument is not passed, so the function's own default applies. Exceptions of validators other than
-        validation errors propagate: they are the tool's own code.
+        validation errors propagate: they are the tool's own code. `is_json` says that the arguments are known to be plain
+        JSON, and need not be looked through for anything else.
 
         Raises:
             ArgumentsInvalidError: the declared types refuse a value.
         """
-        values = self._python_values(args, are_own=True)
+        values = self._python_values(args, are_own=True, is_json=is_json)
         if self._is_plain:
             return (), values
         extra: list[Any] = []
@@ -323,12 +327,12 @@ class FunctionTool:
         values, keys = self._python_values(args), {} if self._types is None else self._types.keys
         return {keys.get(name, name): value for name, value in values.items()}
 
-    def _python_values(self, args: Mapping[str, Any], *, are_own: bool = False) -> dict[str, Any]:
+    def _python_values(self, args: Mapping[str, Any], *, are_own: bool = False, is_json: bool = False) -> dict[str, Any]:
         """The values of arguments; with `are_own` they share nothing with them that could be changed."""
         if self._plain is not None:
-            values = self._plain.values(args)
+            values = self._plain.values(args, are_own=are_own, is_json=is_json)
             if values is not None:
-                return {name: copied_json(value) for name, value in values.items()} if are_own else values
+                return values
             if self._types is None:  # Only pydantic's way of reading says what is wrong with a value.
                 self._types = _TypedArguments(self.definition.name, self._parameters, self._signature)
         assert self._types is not None
@@ -353,11 +357,17 @@ class FunctionTool:
         typed = self._types
         schema = cast("PlainFields", self._plain).schema() if typed is None else schema_of(typed.adapter)
         properties: dict[str, Any] = schema.get("properties", {})
+        needed: list[str] = schema.get("required", [])
         for parameter in self._parameters:
             key = parameter.name if typed is None else typed.keys[parameter.name]
             entry: dict[str, Any] = properties.get(key, {})
             said = None if typed is None else typed.fields[parameter.name].description
-            if description := said or doc.parameters.get(parameter.name) or _VARIADIC.get(parameter.kind):
+            usual = (
+                f"{_VARIADIC[parameter.kind]}{'.' if key in needed else '; may be left out.'}"
+                if parameter.is_variadic
+                else ""
+            )
+            if description := said or doc.parameters.get(parameter.name) or usual:
                 entry["description"] = description
             if parameter.default is not ABSENT:
                 found, value = True, parameter.default
@@ -401,6 +411,8 @@ class _TypedArguments:
         if parameter.is_variadic:
             # `*args: *tuple[int, str]` and `**kwargs: Unpack[Options]` may need some; plain ones never do.
             return not accepts_none_of_it(self.fields[parameter.name], self._signature.namespace)
+        if parameter.may_be_absent:
+            return False
         return parameter.default is ABSENT and self.fields[parameter.name].is_required
 
 

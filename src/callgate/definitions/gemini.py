@@ -241,7 +241,7 @@ def results_from(node: Node) -> list[Result]:
         id=inner.find_text("id"),
         name=inner.need_text("name"),
         is_error=key == "error" or (key is None and "error" in said and not {"result", "output"} & {*said}),
-        parts=(*_said(value, response.at), *media),
+        parts=(*_result_parts(value, response.at), *media),
         notes=notes,
         raw=said,
         at=node.at,
@@ -257,7 +257,7 @@ def _notes(notes: Any) -> tuple[str, ...] | None:
     return tuple(listed) if all(isinstance(note, str) for note in listed) else None
 
 
-def _said(value: Any, at: str) -> tuple[ResultPart, ...]:
+def _result_parts(value: Any, at: str) -> tuple[ResultPart, ...]:
     if value is None:
         return ()
     return (Text(text=value, at=at) if isinstance(value, str) else Value(value=value, at=at),)
@@ -266,6 +266,15 @@ def _said(value: Any, at: str) -> tuple[ResultPart, ...]:
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Results as parts: `{"result": value}` or `{"error": sentence}`, whatever its length."""
     return [_response_part(result, out) for result in results]
+
+
+def _report_order(result: Result, out: WriteContext) -> None:
+    """Report what stands after media in a result, and cannot stand there in a response."""
+    is_after = False
+    for part in result.parts:
+        if is_after and isinstance(part, (Text, Value)):
+            out.lose(part.at, "order", f"{TITLE}: a response has its media after its value", "it comes before them")
+        is_after = is_after or (isinstance(part, Blob) and part.mime_type in _RESULT_MEDIA)
 
 
 def _response_part(result: Result, out: WriteContext) -> Part:
@@ -286,6 +295,7 @@ def _response_part(result: Result, out: WriteContext) -> Part:
             media.append(_media_part(part))
         else:
             said.append(transfer.media_stub(part, out, f"{TITLE}: no place for media of this type in a response"))
+    _report_order(result, out)
     bare = replace(result, parts=tuple(said), notes=())
     error = transfer.text_of_parts(bare, out, TITLE) if result.is_error else None
     if any(isinstance(part, Value) and isinstance(part.value, (dict, list)) for part in said) and result.is_error:
@@ -405,7 +415,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _contents(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
+    items = transfer.supported_items(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
     if out.is_same:
         parts = [results_to([item], out)[0] if isinstance(item, Result) else _part_to(item, out, None) for item in items]
         yield {"role": message.role, "parts": parts}

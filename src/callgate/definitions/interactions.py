@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.content.media_view import MediaView, same_fields
+from callgate.content.normalize import UNNAMED
 from callgate.content.read import SKIP_SIGNATURE
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
@@ -43,6 +44,8 @@ _STEPS: dict[str, frozenset[Kind]] = {
     "thought": frozenset({"history"}),
 }
 _MEDIA = ("image", "audio", "video", "document")
+_NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_INNER_SCHEMAS = ("items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties", "if", "then", "else")
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
@@ -98,7 +101,28 @@ def _tool(tool: Tool, out: WriteContext) -> JsonObject:
     made: JsonObject = {"type": "function", "name": tool.definition.name}
     if tool.definition.description:
         made["description"] = tool.definition.description
-    return made | {"parameters": transfer.tool_schema(tool, out, TITLE)}
+    schema = transfer.tool_schema(tool, out, TITLE)
+    return made | {"parameters": schema if out.is_same else _without_empty_required(schema)}
+
+
+def _without_empty_required(schema: Any) -> Any:
+    """The schema without lists of required properties that are empty, which say nothing and are refused."""
+    root: list[Any] = [schema]
+    waiting: list[tuple[Any, Any]] = [(root, 0)]
+    while waiting:
+        holder, place = waiting.pop()
+        item = holder[place]
+        if isinstance(item, list):
+            holder[place] = listed = [*cast("list[Any]", item)]
+            waiting += [(listed, index) for index in range(len(listed))]
+        elif isinstance(item, dict):
+            given = cast("JsonObject", item)
+            holder[place] = made = {name: value for name, value in given.items() if name != "required" or value != []}
+            for name in [name for name in made if name in _NAMED_SCHEMAS and isinstance(made[name], dict)]:
+                made[name] = named = dict(made[name])
+                waiting += [(named, key) for key in named]
+            waiting += [(made, name) for name in made if name in _INNER_SCHEMAS]
+    return root[0]
 
 
 # Calls and results -------------------------------------------------------------------------------------------------------
@@ -159,17 +183,28 @@ def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
-    media = [part for part in result.parts if isinstance(part, Blob)]
     value: Any
-    if media:
-        value = [_block_to(part, out) for part in result.parts if isinstance(part, (Text, Blob))]
-        value += [{"type": "text", "text": transfer.dumped(part.value)} for part in result.parts if isinstance(part, Value)]
+    if any(isinstance(part, Blob) for part in result.parts):
+        value = [*_result_blocks(result, out)]
     elif (found := _object(result)) is not None:
         value = found
     else:
         value = transfer.text_of_parts(result, out, TITLE)
-    step: JsonObject = {"type": "function_result", "call_id": result.id, "name": result.name, "result": value}
+    if result.name is None:
+        reason = f"{TITLE}: a result names its function, and this one answers no call of the history"
+        out.lose(result.at, "name", reason, f"called {UNNAMED!r}")
+    step: JsonObject = {"type": "function_result", "call_id": result.id, "name": result.name or UNNAMED, "result": value}
     return {key: field for key, field in step.items() if field is not None} | ({"is_error": True} if result.is_error else {})
+
+
+def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
+    """The parts of a result with media as blocks, in their order, and its notes after them."""
+    for part in result.parts:
+        shown = part if isinstance(part, Blob) else transfer.in_words(part, out, TITLE)
+        if shown is not None:
+            yield _block_to(shown, out)
+    for note in transfer.notes_in_words(result, out, TITLE):
+        yield {"type": "text", "text": note}
 
 
 def _object(result: Result) -> JsonObject | None:
@@ -219,7 +254,7 @@ def _message_from(node: Node) -> Message:
     if kind == "thought":
         return Message(role="model", items=tuple(_thoughts(node)), at=node.at)
     if kind in ("user_input", "model_output"):
-        items = tuple(_said(node.find("content")))
+        items = tuple(_content_items(node.find("content")))
         node.lose_unread(f"{TITLE}: only the content of a step is carried")
         return Message(role="user" if kind == "user_input" else "model", items=items, at=node.at)
     return Message(role="model", items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
@@ -237,7 +272,7 @@ def _thoughts(node: Node) -> Iterator[Thought]:
     node.lose_unread(f"{TITLE}: only the summary and the signature of a thought are carried")
 
 
-def _said(content: Node | None) -> Iterator[Item]:
+def _content_items(content: Node | None) -> Iterator[Item]:
     if content is None:
         return
     if isinstance(content.value, str):
@@ -272,7 +307,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _steps(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
+    items = transfer.supported_items(message, out, TITLE, (Text, Thought, Blob, Call, Result), views=True)
     steps: list[JsonObject] = []
     has_thought = False
     for item in items:

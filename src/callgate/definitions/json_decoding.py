@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["key_text", "keys_said", "reader_of"]
+__all__ = ["key_text", "reader_of", "string_keys"]
 
 # Types that pydantic decodes from JSON without help. An enum member in a literal is not one, whatever its value is.
 _PLAIN = (str, int, float, bool, type(None))
@@ -55,14 +55,14 @@ def key_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def keys_said(node: Any, definitions: Mapping[str, Any]) -> Any:
+def string_keys(node: Any, definitions: Mapping[str, Any]) -> Any:
     """A schema of keys in terms of text: `{"enum": [1, 2]}` allows no key at all, since keys are strings."""
     if not isinstance(node, dict):
         return node
     said = cast("dict[str, Any]", node)
     if "$ref" in said:
         target = definitions.get(said["$ref"].removeprefix("#/$defs/"))
-        changed = keys_said(target, definitions)
+        changed = string_keys(target, definitions)
         return said if changed == target else changed
     said = {key: value for key, value in said.items() if key != "type" or value == "string"}
     if "enum" in said:
@@ -70,7 +70,7 @@ def keys_said(node: Any, definitions: Mapping[str, Any]) -> Any:
     if "const" in said:
         said["const"] = key_text(said["const"])
     for keyword in {"anyOf", "oneOf"} & said.keys():
-        said[keyword] = [keys_said(branch, definitions) for branch in said[keyword]]
+        said[keyword] = [string_keys(branch, definitions) for branch in said[keyword]]
     return said
 
 

@@ -18,8 +18,8 @@ __all__ = ["KnownTools"]
 DEFINITIONS_MAX = 20_000
 Reader: TypeAlias = Callable[[Any, "str | None"], tuple[Sequence[ToolDefinition], Any]]
 """Reads the definitions in an object of a format; also returns the plain copy that they were read from."""
-_Key: TypeAlias = tuple["str | None", bytes]
-"""The format, and a hash of the content."""
+_Key: TypeAlias = bytes
+"""A hash of the content, and the format if it was named."""
 _NO_REFERENCES = 2
 """The version of marshal's format in which equal values have equal bytes, shared or not."""
 
@@ -44,7 +44,9 @@ class KnownTools:
             content = marshal.dumps(obj, _NO_REFERENCES)
         except ValueError:  # Something in it is not plain.
             return read(obj, format)[0]
-        key = (format, hashlib.blake2b(content, digest_size=32).digest())
+        key = hashlib.sha256(content).digest()  # Processors have instructions for it.
+        if format is not None:
+            key += format.encode()
         known = self._known.get(key)
         if isinstance(known, ToolDefinition):
             place = self._places.get(key)

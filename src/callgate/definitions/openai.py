@@ -131,6 +131,7 @@ def tools_from(node: Node) -> list[Tool | HostedTool]:
     strict = next((key for key in ("function/strict", "strict") if key in extra), None)
     if strict is not None:
         extra["strict"] = extra.pop(strict)
+        places["strict"] = f"/{strict}"
     return [Tool(definition=definition, at=node.at, extra=extra, places=places)]
 
 
@@ -326,7 +327,7 @@ def _message_from(node: Node) -> Message:
         return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if role not in _ROLES:
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are {', '.join(sorted(_ROLES))}")
-    items = [*_said(node.find("content"))]
+    items = [*_content_items(node.find("content"))]
     if (refusal := node.find("refusal")) is not None:
         items.append(_refused(refusal))
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
@@ -342,7 +343,7 @@ def _refused(node: Node) -> Text:
     return Text(text=node.text, at=node.at, is_refusal=True)
 
 
-def _said(content: Node | None) -> Iterator[Item]:
+def _content_items(content: Node | None) -> Iterator[Item]:
     if content is None:
         return
     if isinstance(content.value, str):
@@ -395,7 +396,7 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _messages_to(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, TITLE, (Text, Blob, Call, Result))
+    items = transfer.supported_items(message, out, TITLE, (Text, Blob, Call, Result))
     transfer.report_order(message, items, out, TITLE, Result, (Text, Blob, Other), Call)
     results = [item for item in items if isinstance(item, Result)]
     yield from results_to(results, out)

@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Union, cast, get_args, get_origin
 
+from callgate.types import copied_json
+
 __all__ = ["PlainFields", "plain_output_schema"]
 
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -19,7 +21,7 @@ _NULL = {"type": "null"}
 _UNIONS = (Union, types.UnionType)
 
 Reader = Callable[[Any], Any]
-"""Takes a JSON value and returns the Python value, or raises `_NotPlainError`."""
+"""Function from a JSON value to the Python value; raises `_NotPlainError` if it is not one."""
 
 
 _OBJECTS: list[Any] = [dict, dict[str, Any]]
@@ -37,6 +39,7 @@ class PlainFields:
     def __init__(self, annotations: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         self._readers = {name: _reader(annotation) for name, annotation in annotations.items()}
         self._required = [name for name in annotations if name not in defaults]
+        self._open = [name for name, kind in annotations.items() if kind in _OBJECTS or kind in _LISTS_OF_OBJECTS]
         self._schemas = {name: _schema(annotation) for name, annotation in annotations.items()}
 
     @classmethod
@@ -56,16 +59,22 @@ class PlainFields:
         found: dict[str, Any] = {"properties": self._schemas}
         return found | {"required": self._required} if self._required else found
 
-    def values(self, args: Mapping[str, Any], *, partly: bool = False) -> dict[str, Any] | None:
+    def values(
+        self, args: Mapping[str, Any], *, partly: bool = False, are_own: bool = False, is_json: bool = False
+    ) -> dict[str, Any] | None:
         """The Python values of an object; None if one is missing, unknown or anything but plain.
 
-        Objects and lists of them are the very ones of the arguments.
+        With `are_own`, they share nothing with the arguments that could be changed. `is_json` says that the arguments are
+        known to be plain JSON, so that objects, which may hold anything, need not be looked through.
         """
         if not partly and not all(name in args for name in self._required):
             return None
         try:
-            return {name: self._readers[name](value) for name, value in args.items()}
-        except (KeyError, _NotPlainError):
+            values = {name: self._readers[name](value) for name, value in args.items()}
+            if not is_json and not all(_is_json(values[name]) for name in self._open if name in values):
+                return None
+            return {name: copied_json(value, is_plain=True) for name, value in values.items()} if are_own else values
+        except (KeyError, ValueError, _NotPlainError):  # A value error: something cannot be copied.
             return None
 
 
@@ -116,12 +125,16 @@ def _object(value: Any) -> Any:
 
 
 def _objects(value: Any) -> Any:
-    from callgate.content.plain_look import ExactLook
-
     kinds: set[type] = {*map(type, _listed(value))}
-    if not kinds <= {dict} or not ExactLook(_NODES_MAX).is_fine(value):
+    if not kinds <= {dict}:
         raise _NotPlainError
     return value
+
+
+def _is_json(value: Any) -> bool:
+    from callgate.content.plain_look import ExactLook
+
+    return ExactLook(_NODES_MAX).is_fine(value)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Flag
 from typing import TYPE_CHECKING, Any, NotRequired, Required, cast
 
-from callgate.definitions.json_decoding import keys_said
+from callgate.definitions.json_decoding import string_keys
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import CallgateError, JsonError
 from callgate.schema.problems import readable_path, shown
@@ -212,7 +212,7 @@ def _generator() -> Any:
             if not schema["members"]:
                 return self.handle_invalid_for_json_schema(schema, f"the enum {schema['cls'].__name__} without members")
             said = super().enum_schema(schema)
-            return _flags_said(schema["cls"], said) if issubclass(schema["cls"], Flag) else said
+            return _flags_schema(schema["cls"], said) if issubclass(schema["cls"], Flag) else said
 
         def field_is_present(self, field: Any) -> bool:
             # A dataclass sets such a field itself and does not look at what was sent for it.
@@ -228,7 +228,7 @@ def _generator() -> Any:
     return Generator
 
 
-def _flags_said(flags: type[Flag], said: dict[str, Any]) -> dict[str, Any]:
+def _flags_schema(flags: type[Flag], said: dict[str, Any]) -> dict[str, Any]:
     """Flags can be combined: every sum of them is a value, not just each alone."""
     bits = [member.value for member in flags]
     whole = sum(bits)
@@ -266,7 +266,7 @@ def _tidy(schema: dict[str, Any]) -> None:
         if isinstance(item.get("title"), str):
             del item["title"]
         if "propertyNames" in item:
-            item["propertyNames"] = keys_said(item["propertyNames"], definitions)
+            item["propertyNames"] = string_keys(item["propertyNames"], definitions)
         for keyword in _MAPS:
             todo.extend(cast("dict[str, Any]", item.get(keyword, {})).values())
         for keyword in _LISTS:

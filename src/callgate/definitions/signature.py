@@ -23,7 +23,7 @@ __all__ = [
     "ABSENT",
     "Parameter",
     "Signature",
-    "deps_type_of",
+    "deps_types_of",
     "is_async_callable",
     "is_callable_object",
     "layers",
@@ -37,6 +37,8 @@ ABSENT: Any = inspect.Parameter.empty
 
 _LAYERS_MAX = 100
 _Kind = inspect.Parameter
+# Words about a key of a typed dict, around its type.
+_NEEDED: dict[Any, bool] = {typing.Required: True, typing.NotRequired: False}
 # Not every annotation has the `|` operator.
 _OPTIONAL: Any = typing.Optional
 
@@ -54,6 +56,8 @@ class Parameter:
     is_annotated: bool = True
     is_context: bool = False
     """Filled with the `ToolContext` of the call, and hidden from the model."""
+    may_be_absent: bool = False
+    """True for a key of `**kwargs: Unpack[Options]` that may be left out, and has no default."""
 
     @property
     def is_variadic(self) -> bool:
@@ -90,8 +94,12 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     chain = list(layers(fn))
     bound = frozenset(name for layer in chain if isinstance(layer, functools.partial) for name in layer.keywords)
     scope = _Scope(chain, namespace)
+    reserved = bound | _taken_names(chain)
     parameters = tuple(
-        _parameter(parameter, scope, tool_name) for name, parameter in raw.parameters.items() if name not in bound
+        found
+        for name, parameter in raw.parameters.items()
+        if name not in bound
+        for found in _by_name(_parameter(parameter, scope, tool_name), scope, tool_name, reserved)
     )
     is_written_so = len(chain) == 1 or _dispatches(fn)
     if is_written_so and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
@@ -108,7 +116,7 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
         returns = ABSENT if raw.return_annotation is ABSENT else scope.resolved(raw.return_annotation)
     except _UnresolvedError:
         returns = ABSENT
-    return Signature(parameters=parameters, returns=returns, namespace=scope.own, reserved=bound | _taken_names(chain))
+    return Signature(parameters=parameters, returns=returns, namespace=scope.own, reserved=reserved)
 
 
 def layers(fn: Any) -> Iterator[Any]:
@@ -231,6 +239,35 @@ def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Paramet
     )
 
 
+def _by_name(parameter: Parameter, scope: _Scope, tool_name: str, reserved: frozenset[str]) -> list[Parameter]:
+    """The parameter; in place of `**kwargs: Unpack[Options]` one for each key of a typed dict, which are its arguments."""
+    if parameter.kind is not _Kind.VAR_KEYWORD:
+        return [parameter]
+    from typing_extensions import ReadOnly, is_typeddict  # Few tools need it, and all would pay for the import.
+
+    kind = parameter.type
+    if not is_typeddict(kind):
+        return [parameter]
+    try:
+        hints = typing.get_type_hints(kind, localns={**scope.globals, **scope.own}, include_extras=True)
+    except Exception as error:  # an annotation is code of the tool's author and may raise anything
+        raise ToolNotDeclarableError(
+            f"tool {tool_name!r}: {kind.__name__!r} of {parameter.name!r} has an annotation that cannot be "
+            f"resolved ({error})"
+        ) from None
+    if taken := sorted(hints.keys() & reserved):
+        raise ToolNotDeclarableError(f"tool {tool_name!r}: {taken[0]!r} is a parameter and a key of {kind.__name__!r}")
+    found: list[Parameter] = []
+    for key, hint in hints.items():
+        is_needed = key in kind.__required_keys__
+        bare: Any = hint
+        while (origin := typing.get_origin(bare)) in (*_NEEDED, ReadOnly):
+            is_needed = _NEEDED.get(origin, is_needed)
+            bare = typing.get_args(bare)[0]
+        found.append(Parameter(name=key, kind=_Kind.KEYWORD_ONLY, type=bare, may_be_absent=not is_needed))
+    return found
+
+
 def _is_field(default: Any) -> bool:
     """True for `Field(...)`, of which there is none as long as nobody has imported pydantic."""
     pydantic: Any = sys.modules.get("pydantic.fields")
@@ -290,16 +327,26 @@ def _is_context(annotation: Any) -> bool:
     return (isinstance(annotation, type) and issubclass(annotation, ToolContext)) or origin is ToolContext
 
 
-def deps_type_of(annotation: Any) -> type | None:
-    """The class in `ToolContext[Class]`; None where the annotation names none that a value can be tested for."""
+def deps_types_of(annotation: Any) -> tuple[type, ...]:
+    """The classes in `ToolContext[One | Two]`; empty where it names something that no value can be tested for."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is ToolContext:
-        kind: Any = typing.get_origin(args[0]) or args[0]  # Of `list[int]`, a value can be tested for `list`.
-        is_class = isinstance(kind, type) and kind is not Any and not typing.is_typeddict(kind)
-        is_testable = is_class and not getattr(kind, "_is_protocol", False)
-        return cast("type", kind) if is_testable else None
+        return _testable_types(args[0])
     inner = args[:1] if origin is Annotated else args if origin in (Union, types.UnionType) else ()
-    return next((found for arg in inner if (found := deps_type_of(arg)) is not None), None)
+    return next((found for arg in inner if (found := deps_types_of(arg))), ())
+
+
+def _testable_types(annotation: Any) -> tuple[type, ...]:
+    """The classes of which a value must be one; empty if they do not say it all: protocols, typed dicts, `Any`."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _testable_types(args[0])
+    if origin in (Union, types.UnionType):
+        found = [_testable_types(arg) for arg in args]
+        return tuple(kind for kinds in found for kind in kinds) if all(found) else ()
+    kind: Any = origin or (type(None) if annotation is None else annotation)  # Of `list[int]`, `list` can be tested.
+    is_class = isinstance(kind, type) and kind is not Any and not typing.is_typeddict(kind)
+    return (cast("type", kind),) if is_class and not getattr(kind, "_is_protocol", False) else ()
 
 
 def _nullable(annotation: Any) -> Any:

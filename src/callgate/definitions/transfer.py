@@ -14,6 +14,7 @@ from typing import Any, TypedDict, cast
 from callgate import strict_json
 from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNREADABLE
+from callgate.content.read import is_marked
 from callgate.definitions.format import WriteContext
 from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
 from callgate.definitions.json_node import Node
@@ -25,8 +26,8 @@ __all__ = [
     "MIME_TYPES", "STANDS_IN", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched",
     "data_url", "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
     "notes_in_words", "one_value", "place_in_schema", "report_order", "report_tool", "schema_from", "schema_to",
-    "schema_without_root_unions", "split_system", "standard_base64", "standing", "text_of_parts", "tool_schema",
-    "unnamed", "unsigned",
+    "schema_without_root_unions", "split_system", "standard_base64", "supported_items", "text_of_parts",
+    "tool_schema", "unnamed", "unsigned",
 ]  # fmt: skip
 
 # Tools -------------------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def report_tool(
             out.lose(tool.at + tool.places.get(field, f"/{field}"), field, f"{title}: {reason}")
     for key in tool.extra:
         if key not in keeps:
-            out.lose(f"{tool.at}/{key}", key.rpartition("/")[2], f"{title}: it has no such field")
+            out.lose(tool.at + tool.places.get(key, f"/{key}"), key.rpartition("/")[2], f"{title}: it has no such field")
 
 
 # Arguments ---------------------------------------------------------------------------------------------------------------
@@ -311,7 +312,9 @@ def media_stub(blob: Blob, out: WriteContext, reason: str) -> Text:
 # Turns -------------------------------------------------------------------------------------------------------------------
 
 
-def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type, ...], *, views: bool = False) -> list[Item]:
+def supported_items(
+    message: Message, out: WriteContext, title: str, kinds: tuple[type, ...], *, views: bool = False
+) -> list[Item]:
     """Return the items that a format supports; the others are reported, and so are signatures of other providers.
 
     `views` is True for a format that can say which part of a video is looked at, and how closely.
@@ -348,8 +351,8 @@ def report_order(
 
 
 def unsigned(item: Any, out: WriteContext) -> Any:
-    """Drop the signature of an item, unless it goes back to its own format."""
-    if out.is_same or not getattr(item, "signature", None):
+    """Drop the signature of an item, unless it goes back to its own format, or to the history that it came from."""
+    if out.is_same or not getattr(item, "signature", None) or (out.is_of_history and is_marked(item.signature)):
         return item
     out.lose(item.at, "signature", "only the model that signed it can use it")
     return replace(item, signature=None)

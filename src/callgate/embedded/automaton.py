@@ -26,6 +26,8 @@ class Span:
     ends: bool = True
     is_content: bool = True
     """True for a word that says something by itself; a value has at least one."""
+    full_end: int = 0
+    """Another place where a value may end with it, if not 0."""
 
 
 class SpanText:
@@ -37,7 +39,7 @@ class SpanText:
         for piece in pieces:
             places.append(places[-1] + len(piece))
         self.text = "".join(pieces)
-        self.ends = frozenset(places[span.end] for span in spans if span.ends)
+        self.ends = frozenset(places[end] for span in spans if span.ends for end in (span.end, span.full_end) if end)
         self.breaks = frozenset(places[place] for place in breaks)
         """Places that no value goes across."""
         content = bytearray(len(self.text) + 1)
@@ -167,7 +169,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a text stands among the choices."""
+    """Position of a text among the choices."""
 
     choices: Choices
     places: frozenset[_At]

@@ -11,18 +11,18 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, time
+from datetime import datetime
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from callgate.embedded.automaton import Span, SpanText
 from callgate.embedded.mentions import Mentions, Message, Word
-from callgate.embedded.numbers import UNITS, NumberMention, arithmetic_in, converted, runs_of, stem
+from callgate.embedded.numbers import UNITS, NumberMention, arithmetic_in, converted, runs_of, stem, unit_for
 from callgate.embedded.slots import Slot, ToolSlots
 from callgate.embedded.vocabulary import CURRENCIES, STOP_WORDS, TRANSLATIONS
 
-__all__ = ["Candidates", "candidates_of", "is_complete", "is_given", "number_lists", "said_choices"]
+__all__ = ["Candidates", "candidates_of", "is_complete", "is_given", "literal_lists", "mentioned_choices", "number_lists"]
 
 SPAN_CHARS_MAX = 3_000
 """Characters of messages whose pieces are offered."""
@@ -42,8 +42,11 @@ _DATE_FORMATS = (
     (re.compile(r"DD-MM-YYYY", re.IGNORECASE), "%d-%m-%Y"),
     (re.compile(r"\bISO\b|\b\d{4}-\d\d-\d\d\b"), "%Y-%m-%d"),
 )
-_PHRASE = re.compile(r"(-?\d+(?:\.\d+)?)['\"]?\s*(?:is|=|means|for|:|being)\s*([^,.;)]+)", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"(-?\d+(?:\.\d+)?)['\"]?\s*(?:is|=|means|for|:|being|represents|corresponds to|stands for)\s*([^,.;)]+)", re.IGNORECASE
+)
 _WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
+_CURRENCY = stem("currency")
 _PART_OF_DATE: Mapping[str, str] = MappingProxyType({"year": "year", "month": "month", "day": "day"})
 
 
@@ -64,21 +67,37 @@ class Candidates:
         return bool(self.values or self.texts)
 
 
-def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Collection[Any] = ()) -> Candidates:
-    """The values of a slot. `used` are values that other slots of the same call have taken, in their order."""
+def candidates_of(
+    slot: Slot,
+    owner: ToolSlots,
+    mentions: Mentions,
+    *,
+    used: Collection[Any] = (),
+    spent: Collection[str] = (),
+    is_further: bool = False,
+) -> Candidates:
+    """The values of a slot. `used` are values that other slots of the same call have taken, in their order.
+
+    `spent` are values that belong to earlier calls of the same answer.
+
+    A further call of the same answer may also have numbers that nothing names: its name may be left out.
+    """
     numbers = [value for value in used if not isinstance(value, str)]
     used = [value for value in used if isinstance(value, str)]
     maker = _patterned if slot.schema.get("pattern") and slot.kind in _WORDY else _MAKERS.get(slot.kind)
-    if "currency" in slot.words and slot.kind in _WORDY:
+    if _CURRENCY in slot.words and slot.kind in _WORDY:
         maker = _currencies
     for words, rule in _RULES:
         if slot.words & words and (found := [_json(value) for value in rule(slot, owner, mentions) if _fits(value, slot)]):
             return Candidates(tuple(dict.fromkeys(found)), is_sure=True)
     if slot.kind == "number":
-        return _number_candidates(slot, owner, mentions, used, numbers)
+        return _number_candidates(slot, owner, mentions, used, numbers, is_further=is_further)
     if maker is not None:
-        return Candidates(tuple(dict.fromkeys(_json(value) for value in maker(slot, owner, mentions) if _fits(value, slot))))
-    texts = tuple(_span_texts(slot, owner, mentions, used))
+        made = [value for value in maker(slot, owner, mentions) if _fits(value, slot) and value not in spent]
+        if not slot.is_required and slot.kind not in ("choice", "boolean"):
+            made = [value for value in made if value not in used]  # It was said for the other one.
+        return Candidates(tuple(dict.fromkeys(map(_json, made))))
+    texts = tuple(_span_texts(slot, owner, mentions, [*used, *spent]))
     leaves = [leaf for leaf in mentions.leaves if isinstance(leaf, str) and leaf not in used and len(leaf) <= 120]
     quotes = [quote.text for message in mentions.messages for quote in message.quotes if quote.text not in used]
     listed = [*quotes, *leaves]
@@ -89,14 +108,14 @@ def candidates_of(slot: Slot, owner: ToolSlots, mentions: Mentions, *, used: Col
 
 
 def _number_candidates(
-    slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collection[str], numbers: Sequence[Any]
+    slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collection[str], numbers: Sequence[Any], *, is_further: bool
 ) -> Candidates:
     """The numbers of the clause of the last copied value, or else of the whole conversation."""
     near = _near(used, mentions)
     if near is not None and not _has_named(slot, near) and _has_named(slot, mentions):
         near = None  # The slot's own number stands elsewhere.
     for source in filter(None, (near, mentions)):
-        fitting = [value for value in _numbers(slot, owner, source) if _fits(value, slot)]
+        fitting = [value for value in _numbers(slot, owner, source, is_further=is_further) if _fits(value, slot)]
         described = _described(slot, mentions)
         values = [_json(value) for value in fitting if value in described or _is_unused(value, numbers, mentions)]
         if values:
@@ -123,7 +142,38 @@ def number_lists(slot: Slot, mentions: Mentions, *, used: Collection[Any] = ()) 
                 and values not in used
             ):
                 found[_json(values)] = None
+        counts = [mention for mention in message.numbers if not mention.is_indefinite and not mention.unit]
+        between = [message.text[first.end : second.start] for first, second in pairwise(counts)]
+        is_listed = bool(between) and all(re.search(r",|\sand\s", text) for text in between)
+        if not found and slot.is_required and is_listed:  # "five burgers and six wings"
+            found[_json([_whole(mention.value) for mention in counts])] = None
     return list(found)
+
+
+def literal_lists(slot: Slot, mentions: Mentions) -> list[str]:
+    """The lists of lists of numbers that were written out, for a slot that holds one, as JSON."""
+    if slot.item is None or slot.item.kind != "array":
+        return []
+    runs = (run for message in mentions.messages for run in _LIST_MARKS.findall(message.text))
+    found = (value for run in runs for value in _lists_in(run[run.find("[") : run.rfind("]") + 1]))
+    return list(dict.fromkeys(_json(value) for value in found if value and all(map(_is_row, value))))
+
+
+_LIST_MARKS = re.compile(r"[][\d\s.,-]+")
+
+
+def _lists_in(text: str) -> list[Any]:
+    """Return the JSON lists that stand one after another in a text; none if it is not JSON."""
+    try:
+        return [value for value in json.loads(f"[{text}]") if isinstance(value, list)]
+    except (ValueError, RecursionError):
+        return []
+
+
+def _is_row(value: Any) -> bool:
+    return (
+        isinstance(value, list) and value != [] and all(isinstance(item, (int, float)) for item in cast("list[Any]", value))
+    )
 
 
 def _has_number_for_each(owner: ToolSlots, mentions: Mentions) -> bool:
@@ -139,7 +189,7 @@ def _has_number_for_each(owner: ToolSlots, mentions: Mentions) -> bool:
     return len(numbers) >= sum(slot.kind == "number" for slot in owner.required) > 0
 
 
-def said_choices(slot: Slot, mentions: Mentions, *, used: Collection[str] = ()) -> list[Any]:
+def mentioned_choices(slot: Slot, mentions: Mentions, *, used: Collection[str] = ()) -> list[Any]:
     """The choices of a slot that the newest message names, in its own or another language.
 
     Of several, those in the clause of the value that was copied last.
@@ -169,13 +219,29 @@ def is_given(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
     if not mentions.messages:
         return False
     if slot.kind == "choice":
-        said = said_choices(slot, mentions)
+        said = mentioned_choices(slot, mentions)
         return len(said) == 1 and not {stem(word) for word in _WORD.findall(str(said[0]))} <= owner.words
+    if slot.kind == "boolean":
+        return _is_wanted(slot, mentions.messages[0].text)
     if slot.kind != "number":
         return False
     named = [mention for mention in _named(mentions.messages[0].numbers, slot) if not mention.is_indefinite]
     alike = [other for other in owner.slots if other.name != slot.name and other.kind == "number" and _claims(other, named)]
     return (bool(named) and not alike) or bool(_described(slot, mentions))
+
+
+def _is_wanted(slot: Slot, said: str) -> bool:
+    """True if all words of the name of a flag were said, and nothing was denied."""
+    words = slot.words - _FLAG_WORDS
+    stems = {stem(word) for word in _WORD.findall(said)}
+    return bool(words) and words <= stems and not re.search(r"\b(?:no|not|without)\b|n['’]t\b", said, re.IGNORECASE)
+
+
+_FLAGS = """
+include is has have with show allow enable use get want return add
+"""
+_FLAG_WORDS = frozenset(map(stem, _FLAGS.split()))
+"""Stems of the words that names of flags begin with."""
 
 
 def is_complete(slot: Slot, owner: ToolSlots, mentions: Mentions) -> bool:
@@ -202,13 +268,13 @@ def _choices(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
 
 def _booleans(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     """Both; but an optional one only if a word of its name or description was said."""
-    about = {stem(word)[:5] for word in [*_WORD.findall(slot.description), *slot.words] if word.casefold() not in STOP_WORDS}
-    about -= {word[:5] for word in owner.words}
+    told = {stem(word) for word in _WORD.findall(slot.description) if word.casefold() not in STOP_WORDS} - owner.words
+    about = {word[:5] for word in told | (slot.words - STOP_WORDS)}
     said = {stem(word)[:5] for message in mentions.messages[:1] for word in _WORD.findall(message.text)}
     return (True, False) if slot.is_required or about & said else ()
 
 
-def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
+def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions, *, is_further: bool = False) -> Iterable[Any]:
     offered: list[float] = []
     for message in mentions.messages:
         own = _named(message.numbers, slot)
@@ -219,10 +285,12 @@ def _numbers(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
             if not _is_topic(mention, other, owner)
         ]
         free = [mention for mention in message.numbers if not mention.is_indefinite and mention not in others]
-        if all(mention.is_indefinite for mention in own):
+        if is_further or all(mention.is_indefinite for mention in own):
             own = [*own, *free]
         elif not any(slot.words & {*mention.before, *mention.after} for mention in own):
             own = [*own, *(mention for mention in free if not mention.unit and mention not in own)]
+        measured = {mention.start for mention in own if mention.unit}
+        own = [mention for mention in own if mention.unit or mention.start not in measured]
         is_divided = any(other.dimension and other.dimension == slot.dimension for other in _others(slot, owner))
         for mention in own if is_divided else _undivided(own):
             offered += _values_of(mention, slot)
@@ -263,11 +331,14 @@ def _whole(value: float) -> float:
 def _described(slot: Slot, mentions: Mentions) -> list[float]:
     """Numbers that the description gives for a word that was said: 100 for "close it" of "100 is closed"."""
     said = {stem(word)[:5] for message in mentions.messages[:1] for word in _WORD.findall(message.text)}
-    return [
-        float(hit[1])
-        for hit in _PHRASE.finditer(slot.description)
-        if said & ({stem(word)[:5] for word in _WORD.findall(hit[2])} - {"fully", "the", "is", "a", "an", "full"})
+    phrases = [
+        (float(hit[1]), {stem(word)[:5] for word in _WORD.findall(hit[2])}) for hit in _PHRASE.finditer(slot.description)
     ]
+    common = [len(said & words - _VAGUE) for _, words in phrases]
+    return [value for (value, _), count in zip(phrases, common, strict=True) if count and count == max(common)]
+
+
+_VAGUE = frozenset({"fully", "the", "is", "a", "an", "full", "for", "to", "of"})
 
 
 def _near(used: Collection[str], mentions: Mentions) -> Mentions | None:
@@ -320,9 +391,9 @@ def _is_named(mention: NumberMention, slot: Slot) -> bool:
     """True if the words beside a number, or its unit, say that it belongs to the slot."""
     if mention.unit and slot.kind == "number":
         if slot.unit:
-            return UNITS[mention.unit][0] == UNITS[slot.unit][0]
+            return UNITS[unit_for(mention.unit, slot.dimension)][0] == UNITS[slot.unit][0]
         if slot.dimension:
-            return UNITS[mention.unit][0] == slot.dimension
+            return UNITS[unit_for(mention.unit, slot.dimension)][0] == slot.dimension
     return bool(slot.words & {*mention.before, *mention.after, stem(mention.unit)} - {"of", "for", "in", "the", "a", "to"})
 
 
@@ -333,9 +404,11 @@ def _values_of(mention: NumberMention, slot: Slot) -> list[float]:
     if mention.unit in ("%", "percent", "prozent"):
         highest: object = slot.schema.get("maximum")
         fraction = round(mention.value / 100, 9)
-        if isinstance(highest, (int, float)) and highest <= 1:
+        is_fraction = re.search(r"\b(?:decimal|fraction)\b(?! places)", slot.description, re.IGNORECASE)
+        if is_fraction or (isinstance(highest, (int, float)) and highest <= 1):
             return [fraction]
-        if slot.dimension != "percent" and "integer" not in str(slot.schema.get("type")):
+        is_told = re.search(r"percent|%", f"{slot.name} {slot.description}", re.IGNORECASE)
+        if not is_told and "integer" not in str(slot.schema.get("type")):
             return [value, fraction]
     return [value]
 
@@ -345,12 +418,22 @@ def _dates(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     for message in mentions.messages:
         for mention in message.dates:
             if form is not None:
-                yield mention.value.strftime(form)
+                yield mention.text if _has_form(mention.text, form) else mention.value.strftime(form)
             else:
                 yield mention.text
                 if mention.has_year:
                     yield mention.value.isoformat()
+        if form is None and slot.schema.get("format") is None and not message.dates:
+            yield from (mention.text for mention in message.times)
+            yield from (hit[0] for hit in _PERIOD.finditer(message.text))
     yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and _has_date(leaf))
+
+
+_PERIOD = re.compile(
+    r"\b(?:(?:next|this|last|coming)\s+(?:week|weekend|month|year)"
+    r"|(?:jan|febr)uary \d{4}|(?:march|april|may|june|july|august) \d{4}|(?:septem|octo|novem|decem)ber \d{4})\b",
+    re.IGNORECASE,
+)
 
 
 def _date_format(slot: Slot) -> str | None:
@@ -358,6 +441,12 @@ def _date_format(slot: Slot) -> str | None:
         return "%Y-%m-%d"
     described = f"{slot.description} {slot.schema.get('pattern', '')} {slot.schema.get('examples', '')}"
     return next((form for pattern, form in _DATE_FORMATS if pattern.search(described)), None)
+
+
+def _has_form(text: str, form: str) -> bool:
+    """True if digits were said in the very form that is asked for: 3/4/2027 is two dates, and only the slot knows which."""
+    digits = {"%Y": r"\d{4}", "%m": r"\d\d", "%d": r"\d\d"}
+    return re.fullmatch(re.sub("%.", lambda part: digits[part[0]], form.replace(".", r"\.")), text) is not None
 
 
 def _has_date(text: str) -> bool:
@@ -383,21 +472,34 @@ def _moments(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     """Dates with the times of the same message; a date alone only where no format asks for both."""
     formal = slot.schema.get("format") == "date-time"
     strict = formal or re.search(r"YYYY.{0,12}HH|\bISO[- ]?8601\b", slot.description, re.IGNORECASE) is not None
-    zone = "Z" if formal else ""
+    form = "%Y-%m-%dT%H:%M:%SZ" if formal else _moment_form(slot.description)
     for message in mentions.messages:
         pairs = [(day.value, hour.value) for day in message.dates for hour in message.times]
-        yield from (f"{_moment(day, hour)}{zone}" for day, hour in pairs)
+        yield from (datetime.combine(day, hour).strftime(form) for day, hour in pairs)
         if not strict:
-            yield from _spoken_moments(message)
+            yield from _moment_phrases(message)
             yield from (mention.value.isoformat() for mention in message.dates if not message.times)
     yield from (leaf for leaf in mentions.leaves if isinstance(leaf, str) and _has_date(leaf))
 
 
-def _moment(day: date, hour: time) -> str:
-    return f"{day.isoformat()}T{hour:%H:%M:%S}"
+_MOMENT = re.compile(
+    r"(?P<day>(?:YYYY|DD|MM)(?P<mark>[-/.])(?:MM|DD)(?P=mark)(?:YYYY|DD))(?P<between>T| )"
+    r"(?P<hour>HH:MM(?::SS)?)(?P<zone>Z?)",
+    re.IGNORECASE,
+)
 
 
-def _spoken_moments(message: Message) -> Iterable[str]:
+def _moment_form(description: str) -> str:
+    """The form of a moment that a description spells out, such as `dd/mm/yyyy HH:MM`; or else that of ISO 8601."""
+    spelt = _MOMENT.search(description)
+    if spelt is None:
+        return "%Y-%m-%dT%H:%M:%S"
+    day = spelt["day"].upper().replace("YYYY", "%Y").replace("DD", "%d").replace("MM", "%m")
+    hour = spelt["hour"].upper().replace("HH", "%H").replace("MM", "%M").replace("SS", "%S")
+    return f"{day}{spelt['between']}{hour}{spelt['zone']}"
+
+
+def _moment_phrases(message: Message) -> Iterable[str]:
     """ "tomorrow at 5pm" as it was said, and each half of it."""
     for day in message.dates:
         yield day.text
@@ -514,8 +616,11 @@ _FOLDER_WORDS = frozenset({"in", "inside", "under", "below", "from", "of"})
 def _currencies(slot: Slot, owner: ToolSlots, mentions: Mentions) -> Iterable[Any]:
     for message in mentions.messages:
         low = message.text.casefold()
-        for code, words in CURRENCIES.items():
-            if any(re.search(rf"(?<![^\W\d]){re.escape(word)}(?![^\W\d])", low) for word in words):
+        named = sorted(((word, code) for code, words in CURRENCIES.items() for word in words), key=lambda one: -len(one[0]))
+        for word, code in named:
+            found = re.compile(rf"(?<![^\W\d]){re.escape(word)}(?![^\W\d])")
+            if found.search(low):
+                low = found.sub("|", low)
                 yield code
         yield from (word.text for word in message.words if re.fullmatch(r"[A-Z]{3}", word.text))
 
@@ -555,19 +660,76 @@ def _span_texts(slot: Slot, owner: ToolSlots, mentions: Mentions, used: Collecti
         typed = [(m.start, m.end) for m in (*message.dates, *message.times)]
         typed += [(m.start, m.end) for m in message.numbers if m.unit and "unit" not in slot.words]
         typed += [(message.text.find(one), message.text.find(one) + len(one)) for one in message.emails]
-        typed += [(word.start, word.end) for word in _codes_of_others(message, slot, owner)]
+        others = [word for word in message.words if word.is_code and word.text in used]
+        foreign = [] if is_loose else [*_codes_of_others(message, slot, owner), *others]
+        typed += [(word.start, word.end) for word in foreign]
+        counts = [] if slot.is_required else _counts(message, slot, owner)
+        numbered = [] if is_loose else [*_numbered_names(message, owner), *_parts_of_places(message, slot)]
+        inside = [*_inside_names(message), *foreign]
         spans = [
             Span(
                 word.start,
                 word.end,
-                begins=is_loose or _begins(word),
-                ends=word.text not in _NO_END,
-                is_content=_says_something(word, no_value, taken) and (is_loose or not _is_within(word, typed)),
+                begins=is_loose or (_begins(word) and word not in inside),
+                ends=word.text not in _NO_END and word not in foreign and word not in numbered,
+                is_content=_says_something(word, no_value, taken)
+                and (is_loose or not _is_within(word, typed))
+                and word not in counts,
+                full_end=word.full_end,
             )
             for word in message.words
         ]
         if any(span.is_content for span in spans):
-            yield SpanText(message.text, spans, breaks=() if is_loose else _breaks(message, owner))
+            breaks = () if is_loose else [*_breaks(message, owner), *(word.start for word in foreign)]
+            yield SpanText(message.text, spans, breaks=breaks)
+
+
+def _counts(message: Message, slot: Slot, owner: ToolSlots) -> list[Word]:
+    """Bare numbers that are no optional text of a tool that takes numbers, unless they stand beside the name of the slot."""
+    if not any(other.kind == "number" for other in owner.slots):
+        return []
+    numbers = [mention for mention in message.numbers if not _is_named(mention, slot)]
+    return [word for word in message.words if _is_bare(word) and any(one.start == word.start for one in numbers)]
+
+
+def _numbered_names(message: Message, owner: ToolSlots) -> list[Word]:
+    """The last words of names that a number belongs to, as in "Engine 3", where no argument takes the number."""
+    if any(slot.kind == "number" for slot in owner.slots):
+        return []
+    return [
+        name
+        for name, number in pairwise(message.words)
+        if name.text[0].isupper() and re.fullmatch(r"\d{1,3}", number.text) and number.start - name.end == 1
+    ]
+
+
+def _parts_of_places(message: Message, slot: Slot) -> list[Word]:
+    """The cities of "Chennai, Tamil Nadu" for a slot that asks for both; but not those of "Rome, Oslo and Bern"."""
+    if not _PLACE.search(slot.description):
+        return []
+    return [
+        word
+        for word in message.words
+        if _REGION.match(message.text, word.end) and not message.text[: word.start].endswith(", ")
+    ]
+
+
+_PLACE = re.compile(r"\bcity(?:,| and| or)(?: the)? (?:state|country)", re.IGNORECASE)
+_REGION = re.compile(r", (?=[A-Z])(?![^,.!?;]* and )")
+
+
+def _is_bare(word: Word) -> bool:
+    return word.text.replace(".", "", 1).isdecimal()
+
+
+def _inside_names(message: Message) -> list[Word]:
+    """Words that stand after "of" and a capital, such as the second one of "of Harris tweed": a name begins before them."""
+    words = message.words
+    return [
+        word
+        for before, name, word in zip(words, words[1:], words[2:], strict=False)
+        if before.text == "of" and name.text[0].isupper() and word.text[0].islower() and word.start - name.end == 1
+    ]
 
 
 def _begins(word: Word) -> bool:
@@ -599,14 +761,19 @@ def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
     ends = [
         hit.start()
         for hit in re.finditer(
-            r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bProf)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])[.!?;](?:\s|$)", message.text
+            r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bProf)(?<!\bDr)(?<!\bSt)(?<!\bInc)(?<!\bLtd)(?<!\bCo)(?<!\bCorp)(?<!\bJr)"
+            r"(?<!\b[A-Z])[.!?;](?:\s|$)",
+            message.text,
         )
     ]
     numbers = [mention for mention in message.numbers if not mention.is_indefinite]
     is_wanted = len(numbers) == 1 and any(slot.kind == "number" and slot.is_required for slot in owner.slots)
     asides = [
         hit.start()
-        for hit in re.finditer(r"(?<=\s)\(|,(?=\s+[a-z])|\s(?=(?:next|last|this)\s(?:week|month|year)\b)", message.text)
+        for hit in re.finditer(
+            r"(?<=\s)\(|,(?=\s+[a-z])|\s(?=(?:next|last|this)\s(?:week|month|year)\b)|\s(?=(?:with|for|at|by)\s\d)",
+            message.text,
+        )
     ]
     moments = [mention.start for mention in (*message.dates, *message.times)]
     claimed = [mention for slot in owner.slots if slot.kind == "number" for mention in _named(numbers, slot)]

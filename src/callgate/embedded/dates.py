@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
+from itertools import pairwise
 
 __all__ = ["DateMention", "TimeMention", "dates_in", "times_in"]
 
@@ -41,7 +42,7 @@ def _any_of(words: dict[str, int]) -> str:
 
 
 _MONTH = f"(?:{_any_of(_MONTHS)})\\.?"
-_YEAR = r"(?:,?\s+(?P<year>(?:1[5-9]|2[01])\d\d))?"
+_YEAR = r"(?:(?:,\s*|\s+)(?P<year>(?:1[5-9]|2[01])\d\d))?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class DateMention:
     value: date
     has_year: bool = True
     """False where the year, or all of it, follows from today's date."""
+    lacks_year: bool = False
+    """True where day and month were said and the year was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,24 @@ def dates_in(text: str, today: date) -> list[DateMention]:
             mention = None if taken else read(hit, today)
             if mention is not None:
                 found.append(mention)
-    return sorted(found, key=lambda one: one.start)
+    found.sort(key=lambda one: one.start)
+    for place, (first, second) in enumerate(pairwise(found)):
+        if _RANGE.fullmatch(text[first.end : second.start]):
+            found[place : place + 2] = _with_year_of(first, second), _with_year_of(second, first)
+    return found
+
+
+_RANGE = re.compile(r",?\s*(?:to|until|till|through|and|or|bis|und|au|et|al|y|–|-)\s*(?:the\s+)?", re.IGNORECASE)
+
+
+def _with_year_of(mention: DateMention, other: DateMention) -> DateMention:
+    """A date without a year that stands with one that has it, as in "April 4 to April 8, 2023"."""
+    if not mention.lacks_year or not other.has_year:
+        return mention
+    try:
+        return replace(mention, value=mention.value.replace(year=other.value.year), has_year=True)
+    except ValueError:
+        return mention
 
 
 def times_in(text: str) -> list[TimeMention]:
@@ -99,7 +119,9 @@ def _made(hit: re.Match[str], year: int | None, month: int, day: int, today: dat
             value = date(today.year + 1, month, day)
     except ValueError:
         return None
-    return DateMention(start=hit.start(), end=hit.end(), text=hit[0], value=value, has_year=year is not None)
+    return DateMention(
+        start=hit.start(), end=hit.end(), text=hit[0], value=value, has_year=year is not None, lacks_year=year is None
+    )
 
 
 def _numeric(hit: re.Match[str], today: date) -> DateMention | None:
@@ -150,7 +172,13 @@ _DATES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], DateMention
         _worded,
     ),
     (
-        re.compile(rf"(?<!\w)(?P<month>{_MONTH})\s+(?:the\s+)?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?{_YEAR}(?![\w:])", _I),
+        re.compile(rf"(?<!\w)(?P<year>\d{{4}}),?\s+(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?![\w:])", _I),
+        _worded,
+    ),
+    (
+        re.compile(
+            rf"(?<!\w)(?P<month>{_MONTH})(?:\s+|(?<=\.))(?:the\s+)?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?{_YEAR}(?![\w:])", _I
+        ),
         _worded,
     ),
     (re.compile(rf"(?<!\w)(?:{_any_of(_RELATIVE)})(?!\w)", _I), _relative),
@@ -166,13 +194,17 @@ one two three four five six seven eight nine ten eleven twelve
 _HOURS = {word: number for number, word in enumerate(_HOUR_WORDS.split(), 1)}
 _HOUR = rf"(?P<hour>\d{{1,2}}|{_any_of(_HOURS)})"
 _HALF = r"(?:\s?(?P<half>[ap])\.?m\.?(?!\w))"
+_OF_THE_DAY = r"(?:\s+in\s+the\s+(?P<half>morning|afternoon|evening)(?!\w))"
+
+
+_HALVES = {"a": "a", "p": "p", "morning": "a", "afternoon": "p", "evening": "p"}
 
 
 def _clock(hit: re.Match[str]) -> time | None:
     parts = hit.groupdict()
     raw = str(parts["hour"]).casefold()
     hour, minute = _HOURS.get(raw) or int(raw), int(parts.get("minute") or 0)
-    half = (parts.get("half") or "").casefold()
+    half = _HALVES.get((parts.get("half") or "").casefold(), "")
     if half and hour <= 12:
         hour = hour % 12 + (12 if half == "p" else 0)
     return time(hour, minute, int(parts.get("second") or 0)) if hour < 24 and minute < 60 else None
@@ -182,15 +214,17 @@ def _worded_clock(hit: re.Match[str]) -> time | None:
     hour = _HOURS.get(hit["hour"].casefold()) or int(hit["hour"])
     minutes = {"half": 30, "quarter": 15}.get(hit["part"].casefold(), 0)
     total = hour * 60 + (minutes if hit["side"].casefold() == "past" else -minutes)
-    if (hit["half"] or "").casefold() == "p" and hour < 12:
+    if _HALVES.get((hit["half"] or "").casefold()) == "p" and hour < 12:
         total += 720
     return time(total // 60, total % 60) if 0 <= total < 1440 else None
 
 
 _TIMES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], time | None]], ...] = (
+    (re.compile(rf"(?<![\w:.-])(?P<part>half|quarter)\s+(?P<side>past|to)\s+{_HOUR}{_OF_THE_DAY}", _I), _worded_clock),
+    (re.compile(rf"(?<![\w:.-])(?P<part>half|quarter)\s+(?P<side>past|to)\s+{_HOUR}{_HALF}?", _I), _worded_clock),
+    (re.compile(rf"(?<![\w:.-]){_HOUR}(?:[:.](?P<minute>[0-5]\d))?(?:\s+o['’]clock)?{_OF_THE_DAY}", _I), _clock),
     (re.compile(rf"(?<![\w:.-])(?P<hour>\d{{1,2}})[:.](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?{_HALF}", _I), _clock),
     (re.compile(r"(?<![\w:.-])(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?(?![\w:])", _I), _clock),
-    (re.compile(rf"(?<![\w:.-])(?P<part>half|quarter)\s+(?P<side>past|to)\s+{_HOUR}{_HALF}?", _I), _worded_clock),
     (re.compile(rf"(?<![\w:.-]){_HOUR}{_HALF}", _I), _clock),
     (re.compile(rf"(?<![\w:.-]){_HOUR}\s+(?:o['’]clock|uhr)(?:\s+(?P<minute>[0-5]\d)(?!\w))?", _I), _clock),
     (re.compile(r"(?<![\w:.-])(?P<hour>\d{1,2})h(?P<minute>[0-5]\d)(?!\w)", _I), _clock),

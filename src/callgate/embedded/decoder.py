@@ -21,13 +21,16 @@ from callgate.embedded.candidates import (
     candidates_of,
     is_complete,
     is_given,
+    literal_lists,
+    mentioned_choices,
     number_lists,
-    said_choices,
 )
 from callgate.embedded.gbnf import class_char
 from callgate.embedded.grammar import CALLS_MAX, NothingOfferedError, value_grammar
 from callgate.embedded.mentions import Mentions
+from callgate.embedded.numbers import UNITS
 from callgate.embedded.prompt import CALL
+from callgate.embedded.scope import is_question, is_statement
 from callgate.embedded.slots import Slot, ToolSlots, slot_of, slots_of, topic_words
 from callgate.embedded.vocabulary import ENGLISH
 from callgate.types import ToolDefinition
@@ -72,6 +75,10 @@ class Thresholds:
     """The same for a call."""
     strange: float = 0.95
     """The same where the tool's description has no word in common with the request."""
+    report: float = 0.85
+    """The same for a statement, which tells what happened and leaves out what to do, if every value is clear."""
+    clear: float = 0.9
+    """Least probability of the first choice of each value for that."""
     more: float = 0.5
     """Least probability of one more call."""
     required: float = 0.2
@@ -95,6 +102,8 @@ class Decoded:
     missing: list[str] = field(default_factory=list[str])
     is_declined: bool = False
     """True if a call came to mind that does not fit well enough."""
+    why: str = ""
+    """The sentence to decline with, if there is a better one than the usual."""
     chance: float = 1.0
     """The probability of a call at the beginning."""
     trace: list[str] = field(default_factory=list[str])
@@ -139,6 +148,10 @@ class Decoder:
         self._may_ask = may_ask
         self._is_first = is_first
         """True for the first message of a conversation: later ones may leave out what they are about."""
+        self._made: list[tuple[str, dict[str, Any]]] = []
+        """The calls so far."""
+        self._clarity = 1.0
+        """The least probability of the first choice of a value of the newest call."""
         self.trace: list[str] = []
 
     async def decode(self, prompt: str, *, must_call: bool = False) -> Decoded:
@@ -154,11 +167,15 @@ class Decoder:
             try:
                 text, name, args = await self._call(f"{text}{CALL}")
             except _MissingError as error:
-                made.is_declined = not made.calls and self._is_strange(error.owner) and made.chance < self._limits.strange
+                is_unlikely = self._is_strange(error.owner) and made.chance < self._limits.strange
+                is_asked = is_question(self._message) and not error.owner.is_query and self._may_ask
+                made.is_declined = not made.calls and (is_unlikely or is_asked)
                 if not made.calls and not made.is_declined:
                     made.tool, made.missing = error.owner.tool, error.names
                 break
             least = self._least(self._owners[name], is_call=not self._is_by_rule(self._owners[name]))
+            if least == self._limits.strange and self._clarity >= self._limits.clear and is_statement(self._message):
+                least = self._limits.report
             if not must_call and not made.calls and made.chance < least:
                 made.is_declined = self._is_strange(self._owners[name])
                 made.calls.clear()
@@ -166,6 +183,7 @@ class Decoder:
             if (name, args) in made.calls:
                 break
             made.calls.append((name, args))
+            self._made = made.calls
             more = self._chance(await self._ask(text), f"\n{CALL}")
             self.trace.append(f"more {more:.3f}")
             if more < self._limits.more:
@@ -187,11 +205,26 @@ class Decoder:
         """True if a first message has no word in common with a tool's description."""
         if not self._is_first or not self._mentions.messages:
             return False
-        said = self._mentions.messages[0].text
+        said = self._message
         # Descriptions are in English, most of them: other languages have no word in common with them.
         is_english = any(word in ENGLISH for word in said.casefold().split())
         topic = topic_words(said)
-        return is_english and bool(topic) and not topic & owner.about
+        return is_english and bool(topic) and not topic & owner.about and not self._has_its_measure(owner)
+
+    @property
+    def _message(self) -> str:
+        """The first message, while it is the only one."""
+        return self._mentions.messages[0].text if self._is_first and self._mentions.messages else ""
+
+    @property
+    def _is_further(self) -> bool:
+        """True once the answer has a call."""
+        return bool(self._made)
+
+    def _has_its_measure(self, owner: ToolSlots) -> bool:
+        """True if the message has a weight, a length or the like and the tool takes one; all tools have money and time."""
+        measured = {UNITS[number.unit][0] for number in self._mentions.messages[0].numbers if number.unit}
+        return bool(measured & {slot.dimension for slot in owner.slots} - {"money", "time", "percent"})
 
     # One call --------------------------------------------------------------------------------------------------------
 
@@ -210,7 +243,7 @@ class Decoder:
         ]
         if missing:
             raise _MissingError(owner, missing)
-        text, args = text + walk.text, dict[str, Any]()
+        text, args, self._clarity = text + walk.text, dict[str, Any](), walk.best
         left_out: set[str] = set()
         while slot is not None:
             place = owner.slots.index(slot)
@@ -253,7 +286,21 @@ class Decoder:
 
     def _candidates(self, slot: Slot, owner: ToolSlots, args: Mapping[str, Any]) -> Candidates:
         used = [value for name, value in args.items() if isinstance(value, (str, int, float)) and name != slot.name]
-        return candidates_of(slot.item if slot.item else slot, owner, self._mentions, used=used)
+        item = slot.item if slot.item else slot
+        spent = self._spent(slot, owner)
+        return candidates_of(item, owner, self._mentions, used=used, spent=spent, is_further=self._is_further)
+
+    def _spent(self, slot: Slot, owner: ToolSlots) -> list[str]:
+        """Codes that earlier calls have in this place and that were said once, while another one is still unused."""
+        earlier = [args for name, args in self._made if name == owner.tool.name]
+        if not earlier or slot.kind not in ("text", "identifier"):
+            return []
+        message = self._mentions.messages[0]
+        codes = [word.text for word in message.words if word.is_code]
+        written = {value for args in earlier for value in args.values() if isinstance(value, str)}
+        if all(code in written for code in codes):
+            return []
+        return [value for args in earlier if isinstance(value := args.get(slot.name), str) and codes.count(value) == 1]
 
     def _is_possible(self, slot: Slot, candidates: Candidates) -> bool:
         return bool(candidates) or slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array"))
@@ -268,12 +315,16 @@ class Decoder:
         is_nested = slot.kind == "object" or (slot.item is not None and slot.item.kind in ("object", "array"))
         if not candidates and not is_nested and self._may_ask:
             return None
+        if is_nested and (listed := literal_lists(slot, self._mentions)):
+            walk = await self._walk(text, Choices(listed, endings=endings))
+            return _ended(text, walk.text, endings)
         if not candidates or is_nested:
             return await self._by_grammar(text, slot, owner, endings)
         if slot.item is not None:
             return await self._list(text, slot, candidates, endings, args)
-        used = [value for value in args.values() if isinstance(value, str)]
-        named = said_choices(slot, self._mentions, used=used) if slot.kind == "choice" else []
+        # A further call has another of the choices than the clause of a value that it shares with the first.
+        used = [value for value in args.values() if isinstance(value, str) and not self._is_further]
+        named = mentioned_choices(slot, self._mentions, used=used) if slot.kind == "choice" else []
         values = [json.dumps(choice, ensure_ascii=False) for choice in named] if len(named) == 1 else candidates.values
         choices = Choices(values, texts=candidates.texts, endings=endings)
         least = self._limits.copied if candidates.is_open else 0.0
@@ -284,6 +335,7 @@ class Decoder:
             sure = sure or is_complete(slot, owner, self._mentions)
             if not sure and self._is_doubtful(slot, walk):
                 return None
+            self._clarity = min(self._clarity, walk.best) if slot.is_required else self._clarity
             return _ended(text, walk.text, endings)
         return await self._composed(text, walk.text, endings) if candidates.is_open else None
 
@@ -417,7 +469,11 @@ class Decoder:
     async def _possible(self, text: str, state: State) -> list[tuple[float, tuple[str, State]]]:
         """The likeliest tokens that lead along the choices, each with its probability."""
         answer = await self._ask(text)
-        return [(chance, found) for token, chance in answer.tokens if (found := state.take(token)) is not None]
+        tokens = answer.tokens
+        if not tokens:  # Its favourite is a part of a character, of which llama.cpp tells nothing.
+            letters = [char for char in state.moves() if not char.isascii()]
+            tokens = [(letter.encode(), 1 / len(letters)) for letter in letters]
+        return [(chance, found) for token, chance in tokens if (found := state.take(token)) is not None]
 
     def _chance(self, step: Step, wanted: str) -> float:
         return sum(chance for token, chance in step.tokens if token and wanted.encode().startswith(token))

@@ -268,7 +268,7 @@ class Engine:
                     if line.startswith("data: ") and line != "data: [DONE]":
                         yield _event(line[6:])
         except httpx2.HTTPError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
 
     async def step(self, prompt: str, *, count: int = 1, grammar: str | None = None) -> Step:
         """Continue a prompt by a few tokens and return them with the likeliest first ones.
@@ -303,7 +303,7 @@ class Engine:
             async with self._client() as client:
                 response = await (client.get(path) if body is None else client.post(path, json=dict(body)))
         except httpx2.HTTPError as error:
-            raise self._lost(error) from error
+            raise self._lost_error(error) from error
         if response.status_code != 200:
             raise _refusal(response.status_code, response.content)
         return cast("dict[str, Any]", response.json())
@@ -347,7 +347,7 @@ class Engine:
             trust_env=False,
         )
 
-    def _lost(self, error: Exception) -> ModelError:
+    def _lost_error(self, error: Exception) -> ModelError:
         if self.pid is None:
             return ConnectionLostError(
                 "the embedded model's process ended in the middle of its answer; ask again, and it starts again"

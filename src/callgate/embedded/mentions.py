@@ -50,6 +50,8 @@ class Word:
     text: str
     is_first: bool = False
     """True at the beginning of a sentence, where a capital letter says nothing."""
+    full_end: int = 0
+    """The end with what may belong to it: the `'s` of a name, the point of an abbreviation; 0 for nothing more."""
 
     @property
     def is_code(self) -> bool:
@@ -84,7 +86,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Everything that a conversation mentions, the newest message first."""
+    """All mentions of a conversation, those of the newest message first."""
 
     messages: tuple[Message, ...] = ()
     leaves: tuple[Any, ...] = field(default=())
@@ -156,7 +158,10 @@ def _blanked(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _quotes(text: str) -> Iterator[Quote]:
+    whole = text.strip()
     for hit in _QUOTED.finditer(text):
+        if hit[0] == whole and " " in whole:
+            continue  # The message itself is in quotes.
         group = next(number for number, inner in enumerate(hit.groups(), 1) if inner is not None)
         yield Quote(hit.start(group), hit.end(group), hit[group])
 
@@ -168,14 +173,21 @@ def _words(text: str) -> Iterator[Word]:
         start = hit.start() + len(raw) - len(raw.lstrip(_OUTER))
         end = hit.end() - (len(raw) - len(raw.rstrip(_OUTER)))
         if start < end:
-            yield from _split(text, start, end, first)
+            point = end + 1 if _ABBREVIATION.fullmatch(text, start, end + 1) else 0
+            yield from _split(text, start, end, first, point)
         first = raw[-1] in ".!?:" and not re.fullmatch(r"(?:[A-Z]|Mr|Mrs|Ms|Dr|St|No)\.", raw)
 
 
-def _split(text: str, start: int, end: int, first: bool) -> Iterator[Word]:
+_ABBREVIATION = re.compile(r"(?:[A-Z]\.){2,}|(?:Inc|Ltd|Co|Corp|Jr|Sr)\.")
+
+
+def _split(text: str, start: int, end: int, first: bool, point: int) -> Iterator[Word]:
     """One word; where the script has no spaces, each character is one."""
     if _CJK.search(text[start:end]):
         yield from (Word(place, place + 1, text[place], first) for place in range(start, end))
         return
     owner = re.fullmatch(r"(.+)['’]s?", text[start:end])
-    yield Word(start, start + len(owner[1]) if owner else end, owner[1] if owner else text[start:end], first)
+    if owner:
+        yield Word(start, start + len(owner[1]), owner[1], first, end)
+    else:
+        yield Word(start, end, text[start:end], first, point)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["UNITS", "NumberMention", "arithmetic_in", "converted", "numbers_in", "runs_of", "stem", "unit_word"]
+__all__ = ["UNITS", "NumberMention", "arithmetic_in", "converted", "numbers_in", "runs_of", "stem", "unit_for", "unit_word"]
 
 _UNITS_IN_WORDS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -86,7 +86,7 @@ _UNIT_WORDS = {
     ("data", 1e6): "gb gigabytes",
     ("money", 0.0): "€ $ £ ¥ eur usd gbp euro euros dollar dollars pound pounds yen chf franc francs cent cents kr kroner",
     ("percent", 0.0): "% percent prozent",
-    ("temperature", 0.0): "° °c °f degree degrees celsius fahrenheit grad",
+    ("temperature", 0.0): "° °c °f degree degrees celsius fahrenheit grad kelvin",
 }
 UNITS: Mapping[str, tuple[str, float]] = MappingProxyType({
     word: unit for unit, words in _UNIT_WORDS.items() for word in words.split()
@@ -113,6 +113,7 @@ _NUMBER = re.compile(
 _LISTED = re.compile(
     r"\[[-−\d.,\s]*\d[-−\d.,\s]*\]|(?<=\()(?!\d{1,3}(?:,\d{3})+\))-?\d[-\d.,]*(?=\))"
     r"|(?<![\d.,])\d+(?:\.\d+)?(?:,\d{1,2}(?:\.\d+)?){2,}(?![\d,])|(?<![\d.,])\d{4,}(?:,\d{3,})+(?![\d,])"
+    r"|(?<![\d.,])\d+(?:,\d{1,2})+(?=\s+(?:and|or|und|et|y)\s+\d)"
     r"|(?<![\w/.-])\d{2,4}/\d{2,4}(?![\w/-])"
 )
 """Numbers with commas between them and no spaces, which are no decimals."""
@@ -125,7 +126,9 @@ _ONE_UNIT = re.compile(
     r"(?<![\w'’])(half\s+an?|a\s+quarter\s+of\s+an?|three\s+quarters\s+of\s+an?|an?|eine[rmn]?|une|un)\s+([^\W\d_]+)",
     re.IGNORECASE,
 )
-_BOUNDARY = re.compile(r"[.,;!?]\s|\d|\b(?:for|in|and|or|with|from|until|für|und|mit|pour|et|para|y)\b", re.IGNORECASE)
+_BOUNDARY = re.compile(
+    r"[.,;!?]\s|\d|\b(?:for|in|and|or|with|from|until|after|within|during|für|und|mit|pour|et|para|y)\b", re.IGNORECASE
+)
 _BOUNDARY_AFTER = re.compile(r"[.,;!?]\s|\b(?:to|at|in|for|on|by|with|from|per|and|or|that|which|each)\b", re.IGNORECASE)
 _SKIPPED = """
 of is as to at by equals be the a an with about above below over under than least most exactly around up von auf um de
@@ -153,9 +156,12 @@ class NumberMention:
     """True for the 1 of "an hour" and "a ticket", which only counts where the noun is asked for."""
 
 
+_PLURALS = {"children": "child", "people": "person", "men": "man", "women": "woman", "teeth": "tooth", "mice": "mouse"}
+
+
 def stem(word: str) -> str:
     """A word without case and its commonest endings, so that "nights" meets "night"."""
-    low = word.casefold()
+    low = _PLURALS.get(word.casefold(), word.casefold())
     for ending, least in (("ies", 5), ("ing", 6), ("ed", 5), ("es", 5), ("s", 4), ("e", 4), ("y", 5)):
         if low.endswith(ending) and len(low) >= least and not low.endswith("ss"):
             return low[: -len(ending)]
@@ -170,21 +176,35 @@ def numbers_in(text: str) -> list[NumberMention]:
     for hit in _NUMBER.finditer(text):
         if any(first < hit.end() and hit.start() < last for first, last in taken):
             continue
-        mention = _mention(hit, text)
+        mention = None if _ANNOUNCES.match(text, hit.end()) else _mention(hit, text)
         if mention is not None:
             found.append(mention)
-            if hit["kilo"]:  # "5k" is a distance as often as a thousand.
-                found.append(replace(mention, value=mention.value / 1_000, unit="km"))
+            if hit["kilo"]:  # "5k" is a distance as often as a thousand, and "300K" a temperature.
+                found += [replace(mention, value=mention.value / 1_000, unit=unit) for unit in ("km", "kelvin")]
             taken.append((mention.start, mention.end))
     found.sort(key=lambda mention: mention.start)
     for place in range(1, len(found)):
+        if found[place].start == found[place - 1].start:  # Another reading of the same number.
+            found[place] = replace(found[place], before=found[place - 1].before)
+            continue
         # "Rooms 12 and 14": the second number has the name of the first.
         between = text[found[place - 1].end : found[place].start]
-        kept = {stem(word) for word in _BESIDE.findall(between)}
+        is_count = _OF.fullmatch(between) and not found[place - 1].is_indefinite and _is_measure(found[place])
+        kept = set[str]() if is_count else {stem(word) for word in _BESIDE.findall(between)}
         found[place] = replace(found[place], before=tuple(word for word in found[place].before if word in kept))
         if not found[place].before and re.fullmatch(r"\s*(?:,|;|&|and|or|und|et|y|e|,\s*and)\s*", between, re.IGNORECASE):
             found[place] = replace(found[place], before=found[place - 1].before)
     return found + _sums(found, text)
+
+
+_ANNOUNCES = re.compile(r"(?:\s+[^\W\d_]+){1,2}:(?=\s.*(?:,|\sand\s))", re.UNICODE)
+"""The words after a number that counts what is listed then, as in "two stars: Mira and Algol"."""
+_OF = re.compile(r"\s+[^\W\d_]+\s+of\s+", re.UNICODE)
+"""The words between two numbers that name the first: "12 bottles of 330 ml"."""
+
+
+def _is_measure(mention: NumberMention) -> bool:
+    return bool(mention.unit) and UNITS[mention.unit][0] in ("mass", "volume", "length", "area", "data")
 
 
 def unit_word(text: str) -> str:
@@ -219,12 +239,17 @@ def converted(mention: NumberMention, unit: str) -> float | None:
     """The value in another unit of the same dimension; None where the two have nothing in common."""
     if not mention.unit or not unit:
         return mention.value
-    (theirs, size), (ours, wanted) = UNITS[mention.unit], UNITS[unit]
+    (theirs, size), (ours, wanted) = UNITS[unit_for(mention.unit, UNITS[unit][0])], UNITS[unit]
     if theirs != ours:
         return None
     if not size or not wanted or size == wanted:
         return mention.value
     return round(mention.value * size / wanted, 6)
+
+
+def unit_for(unit: str, dimension: str) -> str:
+    """A unit as it is meant where a dimension is asked for: pounds are money, or a weight."""
+    return "lb" if dimension == "mass" and unit in ("pound", "pounds") else unit
 
 
 def _mention(hit: re.Match[str], text: str) -> NumberMention | None:
@@ -241,7 +266,6 @@ def _mention(hit: re.Match[str], text: str) -> NumberMention | None:
             unit, end = following[1].casefold(), end + following.end()
     else:
         value = _digits(hit["digits"])
-        end = hit.end("digits")
         raw = (hit["unit"] or "").strip(" -").casefold().replace("° ", "°")
         raw = "inch" if hit["unit"] == "in" else unit_word(raw)
         if raw and hit["unit"][0].isalpha() and raw not in UNITS and len(raw) > 3:
@@ -249,7 +273,9 @@ def _mention(hit: re.Match[str], text: str) -> NumberMention | None:
         value *= 10 ** int(hit["power"][1:]) if hit["power"] else 1
         value *= _SCALES[hit["scale"].strip().casefold()] if hit["scale"] else 1
         unit = raw if raw in UNITS else (hit["money"] or "").strip()
-        end = hit.end("unit") if raw in UNITS and raw else max(hit.end("ordinal"), hit.end("scale"), hit.end("power"), end)
+        is_attached = bool(raw) and hit["unit"][0].isalpha()
+        ends = [hit.end(part) for part in ("ordinal", "scale", "power", "digits")]
+        end = hit.end("unit") if raw and (raw in UNITS or is_attached) else max(ends)
         if hit["kilo"]:
             value, end = value * 1_000, hit.end("kilo")
         if hit["sign"]:
@@ -278,7 +304,7 @@ def _indefinite(hit: re.Match[str], text: str) -> NumberMention | None:
     value = (part or 1.0) + (_ALONE[more[1].casefold()] if more and part is None else 0)
     return NumberMention(
         start=hit.start(), end=hit.end() + (more.end() if more and part is None else 0) if unit else hit.end(1), value=value,
-        text=hit[0], unit=unit, **_beside(text, hit.start(), hit.end(1)), is_indefinite=part is None,
+        text=hit[0], unit=unit, **_beside(text, hit.start(), hit.end(1)), is_indefinite=part is None and more is None,
     )  # fmt: skip
 
 
@@ -291,7 +317,8 @@ def _sums(found: list[NumberMention], text: str) -> list[NumberMention]:
             continue
         (one, size), (other, smaller) = UNITS[first.unit], UNITS[second.unit]
         if one == other and size > smaller > 0:
-            made.append(replace(first, end=second.end, value=first.value + second.value * smaller / size))
+            value = first.value + second.value * smaller / size
+            made.append(replace(first, end=second.end, value=value, is_indefinite=False))
     return made
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from callgate.embedded.numbers import UNITS, stem, unit_word
+from callgate.embedded.numbers import UNITS, stem, unit_for, unit_word
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
 from callgate.embedded.vocabulary import STOP_WORDS
 from callgate.types import ToolDefinition
@@ -77,14 +77,26 @@ _BY_NAME: tuple[tuple[Kind, frozenset[str]], ...] = (
 _BY_DESCRIPTION: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("date-time", re.compile(r"\bdate[- ]?time\b|\bdate and time\b|T(?:HH|hh)|\btimestamp\b", re.IGNORECASE)),
     ("date", re.compile(r"YYYY|yyyy-|\b(?:the|a)?\s*date\b(?! range)|\bday of\b|^day\b", re.IGNORECASE)),
-    ("time", re.compile(r"\bHH:MM\b|\btime of (?:the )?day\b|^(?:the )?(?:start |end )?time\b", re.IGNORECASE)),
+    (
+        "time",
+        re.compile(
+            r"\bHH:MM\b|\btime of (?:the )?day\b"
+            r"|^(?:the )?(?:start |end )?time\b(?! ?(?:zone|frame|period|range|span|unit|display|format|limit|step|series))",
+            re.IGNORECASE,
+        ),
+    ),
     ("email", re.compile(r"\be-?mail address\b", re.IGNORECASE)),
-    ("url", re.compile(r"\bURL\b")),
+    ("url", re.compile(r"^(?:[Tt]he |[Aa]n? )?(?:\w+ ){0,3}URL\b(?![- ]?(?:slug|friendly))")),
     (
         "composed",
         re.compile(r"\b(?:glob pattern|regular expression|search query|sql|source code|expression to)\b", re.IGNORECASE),
     ),
 )
+_BY_FORM: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("date-time", re.compile(r"(?:YYYY.{1,8}|dd[-/. ]mm[-/. ]yyyy.{1,3})HH", re.IGNORECASE)),
+    ("date", re.compile(r"\b(?:YYYY[-/.]MM[-/.]DD|DD[-/.]MM[-/.]YYYY|MM[-/.]DD[-/.]YYYY)\b", re.IGNORECASE)),
+)
+"""A form that a description spells out says more than a name."""
 _BY_TYPE: dict[str, Kind] = {
     "integer": "number", "number": "number", "boolean": "boolean", "array": "array", "object": "object",
 }  # fmt: skip
@@ -108,6 +120,9 @@ _BARE_LIST = re.compile(
 )
 
 
+_DEFAULT = re.compile(r"\bdefaults?(?: value)?(?: is| to|:| =)? (-?\d+(?:\.\d+)?)(?![\w-])", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """A parameter of a tool."""
@@ -126,8 +141,17 @@ class Slot:
 
     @property
     def default(self) -> Any:
-        """The default value of the schema, if it has one."""
-        return self.schema.get("default")
+        """The default value of the schema, or else the number that its description calls the default."""
+        told = _DEFAULT.search(self.description) if self.kind == "number" else None
+        return self.schema.get("default", float(told[1]) if told else None)
+
+
+_QUERY_WORDS = """
+get find show list search look lookup tell check read fetch retrieve query view calculate compute count compare track
+report estimate convert describe analyze analyse identify determine locate predict provide return ask answer give
+"""
+_QUERIES = frozenset(map(stem, _QUERY_WORDS.split()))
+"""Stems of what tools do that change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +164,12 @@ class ToolSlots:
     """Stems of the words that name the tool and what it does: a request has them without giving a value."""
     about: frozenset[str] = field(default=frozenset())
     """Beginnings of all words that the tool and its parameters are described with."""
+
+    @property
+    def is_query(self) -> bool:
+        """True if the tool tells something, by its first word or that of its description."""
+        first = [*_PARTS.findall(self.tool.name)[:1], *_WORDS.findall(self.tool.description)[:1]]
+        return bool({stem(word) for word in first} & _QUERIES)
 
     @property
     def required(self) -> list[Slot]:
@@ -223,18 +253,21 @@ def _kind(
     form: object = schema.get("format")
     if isinstance(form, str) and form in _BY_FORMAT:
         return _BY_FORMAT[form]
+    if spelt := [kind for kind, pattern in _BY_FORM if pattern.search(description)]:
+        return cast("Kind", spelt[0])
     # The last word of a name says what it is: `file_name` is a name, `note_id` an identifier.
     found = [kind for kind, words in _BY_NAME if parts and parts[-1] in words]
     found += [kind for kind, pattern in _BY_DESCRIPTION if pattern.search(description)]
-    found += [kind for kind, words in _BY_NAME if kind in _TYPED and words & set(parts)]
+    if parts[-1:] != ["name"]:
+        found += [kind for kind, words in _BY_NAME if kind in _TYPED and words & set(parts)]
     return cast("Kind", found[0]) if found else "text"
 
 
 def _listed(description: str) -> tuple[str, ...]:
     """Choices that a description lists in quotes or after "one of"; a single one is an example, and so is an e.g."""
-    if re.search(r"\be\.?g\b|\bsuch as\b|\bfor example\b|\blike\b", description, re.IGNORECASE):
+    if re.search(r"\be\.?g\b|\bsuch as\b|\bfor example\b|\blike\b|\bin the form", description, re.IGNORECASE):
         return ()
-    quoted = tuple(dict.fromkeys(_LISTED.findall(description)))
+    quoted = tuple(dict.fromkeys(text for text in _LISTED.findall(description) if text[0].isalnum()))
     if len(quoted) > 1:
         return quoted
     bare = _BARE_LIST.search(description)
@@ -243,11 +276,15 @@ def _listed(description: str) -> tuple[str, ...]:
 
 def _unit(parts: Sequence[str], description: str) -> tuple[str, str]:
     """The unit of a number and its dimension, as far as the name or the description says them."""
+    dimension = next((_DIMENSIONS[part] for part in reversed(parts) if part in _DIMENSIONS), "")
     for part in reversed(parts):
         if part in UNITS and len(part) > 1:
-            return part, UNITS[part][0]
+            unit = unit_for(part, dimension)
+            return unit, UNITS[unit][0]
     for hit in _IN_UNIT.finditer(_SQUARE.sub(lambda square: unit_word(square[0]), description)):
         word = next(group for group in hit.groups() if group).casefold()
-        if word in UNITS and len(word) > 1:
-            return word, UNITS[word][0]
-    return "", next((_DIMENSIONS[part] for part in reversed(parts) if part in _DIMENSIONS), "")
+        is_ordinal = word == "second" and hit[1] is not None
+        if word in UNITS and len(word) > 1 and not is_ordinal:
+            unit = unit_for(word, dimension)
+            return unit, UNITS[unit][0]
+    return "", dimension

@@ -32,6 +32,10 @@ CURRENCIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "EUR": ("euro", "euros", "€"), "USD": ("dollar", "dollars", "$", "bucks"), "GBP": ("pound", "pounds", "£", "sterling"),
     "JPY": ("yen", "¥"), "CHF": ("franc", "francs", "franken"), "SEK": ("krona", "kronor"), "PLN": ("zloty", "zlotys"),
     "INR": ("rupee", "rupees", "₹"), "CNY": ("yuan", "renminbi"), "DKK": ("kroner",), "CZK": ("koruna",),
+    "CAD": ("canadian dollar", "canadian dollars"), "AUD": ("australian dollar", "australian dollars"),
+    "NZD": ("new zealand dollar", "new zealand dollars"), "HKD": ("hong kong dollar", "hong kong dollars"),
+    "SGD": ("singapore dollar", "singapore dollars"), "MXN": ("mexican peso", "mexican pesos"),
+    "ZAR": ("rand",), "TRY": ("lira",), "NOK": ("norwegian kroner",),
 })  # fmt: skip
 """A currency's code -> the words for it."""
 

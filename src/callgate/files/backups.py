@@ -32,7 +32,7 @@ _ID_CHARS = frozenset("0123456789abcdef-")
 
 
 def default_state_dir() -> str:
-    """Where callgate keeps what outlives it, as the environment says; a folder for temporary files if there is no home."""
+    """Return the state folder that the environment names; one for temporary files if there is no home."""
     base = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(base):
         return os.path.join(base, "callgate")

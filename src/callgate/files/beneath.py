@@ -83,7 +83,7 @@ _HOW_SIZE = ctypes.sizeof(_OpenHow)
 
 @functools.lru_cache(maxsize=64)
 def _how(flags: int, mode: int) -> tuple[_OpenHow, int]:
-    """How to open, and where that is in memory; kept, because there are few ways and each is used often."""
+    """Parameters of an open and their address in memory; cached, because there are few and each is used often."""
     # openat2 refuses what openat ignores: flags that mean nothing beside O_PATH, and a mode where nothing is created.
     always = os.O_CLOEXEC if flags & _O_PATH else ALWAYS
     how = _OpenHow(flags | always | NOFOLLOW, mode if flags & os.O_CREAT else 0, _RESOLVE)

@@ -14,12 +14,12 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much the file tools read, write and show."""
+    """Limits on what the file tools read, write and show."""
 
     read_bytes: int = MIB
     """Bytes of a file that one `read_file` gives."""
     scan_bytes: int = 64 * MIB
-    """How far into a file `read_file` looks for the lines that were asked for."""
+    """Bytes of a file in which `read_file` searches for the requested lines."""
     write_bytes: int = 10 * MIB
     """Bytes that one write may bring, and size of a file that `edit_file` changes and `search_files` looks into."""
     kept_bytes: int = 256 * MIB
@@ -41,8 +41,8 @@ class Bounds:
     page_chars: int = 36_000
     """Characters of one answer to a model; a program that calls the tools itself gets whole answers."""
     lock_s: float = 25.0
-    """How long a write waits for another one to the same folder."""
+    """Seconds that a write waits for another one to the same folder."""
     backup_days: int = 30
-    """How long backups are kept."""
+    """Days that backups are kept."""
     backup_bytes: int = 1024 * MIB
-    """How much room backups may take; the oldest go first."""
+    """Maximum bytes of all backups; the oldest are deleted first."""

@@ -29,7 +29,7 @@ TRY_S = 10.0
 
 
 def problem() -> str | None:
-    """Why bubblewrap cannot be used here; None if it can. It is tried once, or again if the machine was too busy."""
+    """Return why bubblewrap cannot be used here; None if it can. It is tried once, or again if the machine was too busy."""
     try:
         return _problem()
     except subprocess.TimeoutExpired as error:

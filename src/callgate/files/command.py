@@ -32,7 +32,7 @@ from callgate.files.beneath import let_go
 from callgate.files.paths import shown
 from callgate.files.root import Root, identity
 from callgate.files.supervisor import descendants
-from callgate.threads import THREADS, NotBegunError
+from callgate.threads import THREADS, NotStartedError
 from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult
 
 __all__ = ["CommandBounds", "CommandTool"]
@@ -44,7 +44,7 @@ ADDED_VARIABLES = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER":
 
 POLL_S = 0.05
 KILL_S = 5.0
-"""How long the supervisor may take to end everything before it is killed itself."""
+"""Seconds that the supervisor may take to end everything before it is killed itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class HeadTail:
         self._head, self._tail, self.size = bytearray(), bytearray(), 0
 
     def add(self, piece: bytes) -> None:
-        """Takes the next bytes."""
+        """Append the next bytes."""
         self.size += len(piece)
         room = self._head_max - len(self._head)
         self._head += piece[:room]
@@ -154,7 +154,7 @@ class CommandTool:
         self.definition = dataclasses.replace(definition, roots=self._root.paths)
 
     def close(self) -> None:
-        """Lets go of the root."""
+        """Close the root."""
         self._root.close()
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
@@ -181,8 +181,8 @@ class CommandTool:
             if not begun.is_set():
                 task.cancel()
             await asyncio.wait({task}, timeout=KILL_S)
-            if task.done() and not task.cancelled() and isinstance(task.exception(), NotBegunError):
-                raise NotBegunError from None
+            if task.done() and not task.cancelled() and isinstance(task.exception(), NotStartedError):
+                raise NotStartedError from None
             raise
 
     def call_sync(
@@ -401,7 +401,7 @@ def _environment(ours: Mapping[str, str], given: Mapping[str, str]) -> dict[str,
 
 
 def _processes_of_user() -> int:
-    """How many threads the user of this process has; what RLIMIT_NPROC counts."""
+    """Count the threads of this process's user, as RLIMIT_NPROC does."""
     count = 0
     with contextlib.suppress(OSError):
         for entry in os.listdir("/proc"):

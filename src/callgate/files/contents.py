@@ -24,7 +24,7 @@ from callgate.files.writer import New, Old
 __all__ = ["Contents"]
 
 HEAD_BYTES = 1024 * 1024
-"""How much of a file tells its encoding."""
+"""Bytes of a file from which its encoding is detected."""
 
 
 @dataclass(frozen=True, slots=True)

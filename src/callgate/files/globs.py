@@ -19,7 +19,7 @@ from callgate.files.paths import shown
 __all__ = ["Glob", "GlobState", "IgnoreRules", "glob_of", "ignore_rules"]
 
 ALTERNATIVES_MAX = 64
-"""How many patterns one pattern with braces may stand for."""
+"""Maximum number of patterns that one pattern with braces may stand for."""
 
 _ANY = "**"  # A segment that stands for any number of folders.
 
@@ -86,7 +86,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 # Globs -------------------------------------------------------------------------------------------------------------------
 
 GlobState = tuple[frozenset[int], ...]
-"""How far each alternative of a pattern has come on the way to a folder."""
+"""Progress of each alternative of a pattern on the way to a folder."""
 
 
 class Glob:

@@ -27,8 +27,8 @@ class ReadText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which lines, and how much of them at most."""
+class LineRequest:
+    """The requested lines, and the maximum size of them."""
 
     start: int | None
     end: int | None
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def read_text(
-    path: str, descriptor: int, wanted: Wanted, bounds: Bounds, is_cancelled: Callable[[], bool] = bool
+    path: str, descriptor: int, wanted: LineRequest, bounds: Bounds, is_cancelled: Callable[[], bool] = bool
 ) -> ReadText:
     """The text of a file, or of some of its lines, counted from 1, or from the end with negative numbers.
 
@@ -86,7 +86,7 @@ def _text(path: str, data: bytes, *, whole: bool) -> tuple[Encoding, str]:
         raise NotTextError(f"{shown(path)} {error}, and is not read as text.") from None
 
 
-def _require_range(wanted: Wanted) -> None:
+def _require_range(wanted: LineRequest) -> None:
     start, end = wanted.start, wanted.end
     if start == 0 or end == 0:
         raise ToolError("Lines are counted from 1, or from the end with negative numbers; there is no line 0.")
@@ -102,7 +102,7 @@ class _Cut:
     size: int
 
 
-def _whole(text: str, notes: list[str], wanted: Wanted, cut: _Cut) -> ReadText:
+def _whole(text: str, notes: list[str], wanted: LineRequest, cut: _Cut) -> ReadText:
     given, inside_line = text, False
     too_long = wanted.chars_max is not None and len(text) > wanted.chars_max
     if cut.more or too_long:
@@ -111,7 +111,7 @@ def _whole(text: str, notes: list[str], wanted: Wanted, cut: _Cut) -> ReadText:
     return ReadText(given, tuple(notes))
 
 
-def _lines(path: str, text: str, notes: list[str], wanted: Wanted, bounds: Bounds) -> ReadText:
+def _lines(path: str, text: str, notes: list[str], wanted: LineRequest, bounds: Bounds) -> ReadText:
     lines = text.split("\n")
     # What follows the last line feed is a line only if there is something.
     lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
@@ -128,7 +128,7 @@ def _lines(path: str, text: str, notes: list[str], wanted: Wanted, bounds: Bound
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Which lines were taken, whether all of them, and how many there are in all, if that is known."""
+    """The lines that were read, whether they are complete, and their number in all, if it is known."""
 
     first: int
     last: int | None
@@ -136,7 +136,7 @@ class _Range:
     count: int | None
 
 
-def _bounded(text: str, notes: list[str], wanted: Wanted, taken: _Range, bounds: Bounds) -> ReadText:
+def _bounded(text: str, notes: list[str], wanted: LineRequest, taken: _Range, bounds: Bounds) -> ReadText:
     """The lines, cut to what may be given, with a note of where they are from."""
     chars_max = min(wanted.chars_max or bounds.read_bytes, bounds.read_bytes)
     given, inside_line = text, False
@@ -162,7 +162,7 @@ class LargeFile:
     bounds: Bounds
     is_cancelled: Callable[[], bool]
 
-    def range(self, wanted: Wanted) -> tuple[int, int | None]:
+    def range(self, wanted: LineRequest) -> tuple[int, int | None]:
         """The first and the last line, counted from 1; None for the end.
 
         Raises:
@@ -189,11 +189,11 @@ class LargeFile:
                 if line + count < first:
                     line += count
                     continue
-                piece = piece[_behind(piece, first - line) :]
+                piece = piece[_offset_after(piece, first - line) :]
                 line = first
             taken += piece
             if last is not None and taken.count(b"\n") > last - first:
-                return bytes(taken[: _behind(taken, last - first + 1)]), True
+                return bytes(taken[: _offset_after(taken, last - first + 1)]), True
             if len(taken) > self.bounds.read_bytes:
                 return bytes(taken), False
         if line < first or not taken:
@@ -220,7 +220,7 @@ class LargeFile:
                 )
 
 
-def _behind(data: bytes | bytearray, count: int) -> int:
+def _offset_after(data: bytes | bytearray, count: int) -> int:
     """The place behind so many line feeds."""
     place = 0
     for _ in range(count):

@@ -249,7 +249,7 @@ class Root:
             return ToolError(_special_sentence(here, known.st_mode))
         if error.errno == errno.ENOENT:
             what = "folder" if folder or len(at) < len(names) else "file"
-            return ToolError(f"There is no {what} {shown(here)}.{self._meant(at)}")
+            return ToolError(f"There is no {what} {shown(here)}.{self._similar_name(at)}")
         return ToolError(f"{shown('/'.join(names) or '.')} cannot be opened: {reason_of(error)}")
 
     def _first_odd(self, names: Sequence[str]) -> tuple[tuple[str, ...], os.stat_result | None]:
@@ -269,7 +269,7 @@ class Root:
                 return tuple(names[:count]), known
         return tuple(names), None
 
-    def _meant(self, names: Sequence[str]) -> str:
+    def _similar_name(self, names: Sequence[str]) -> str:
         """A name beside the missing one that differs only in case or in how its letters are composed."""
         with contextlib.suppress(OSError, IndexError):
             above = self.open_raw(names[:-1], os.O_RDONLY | DIRECTORY)
@@ -288,7 +288,7 @@ def _folded(name: str) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refused, as the end of a sentence."""
+    """Return the system's reason for a refusal, as the end of a sentence."""
     return _REASONS.get(error.errno or 0, f"{error.strerror or type(error).__name__}.")
 
 

@@ -25,7 +25,7 @@ from callgate.files.tree import Found, Walk, read_at_most
 __all__ = ["Query", "Search", "expression"]
 
 PIECE_CHARS = 64 * 1024
-"""How much text is tested at once; the interpreter is held that long."""
+"""Characters that are searched at once; the interpreter is blocked that long."""
 REPEATS_MAX = 10_000
 """The product of all counts such as `{1000}` in an expression, which is about how large it becomes."""
 

@@ -19,7 +19,7 @@ class NotTextError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How text is kept in a file."""
+    """Encoding of the text of a file."""
 
     codec: str
     mark: bytes = b""

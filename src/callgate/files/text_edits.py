@@ -84,7 +84,7 @@ def _with_ends_of(text: str, start: int, stop: int, new: str) -> str:
 
 
 def _near(text: str, wanted: str) -> str:
-    """Where it would be found if white space did not count."""
+    """Return a hint where the text is, with other white space."""
     words = wanted.split()
     if not words or len(words) > 2_000:
         return " Read the file and copy the text exactly as it is."

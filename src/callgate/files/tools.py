@@ -23,7 +23,7 @@ from callgate.files.contents import Contents
 from callgate.files.definitions import DEFINITIONS
 from callgate.files.globs import glob_of
 from callgate.files.paths import Names, shown
-from callgate.files.reader import ReadText, Wanted, read_text
+from callgate.files.reader import LineRequest, ReadText, read_text
 from callgate.files.root import Root
 from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
@@ -185,7 +185,7 @@ class FileTools:
 
     def _read_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, Sequence[str]]:
         names = self._names(args["path"], context)
-        wanted = Wanted(start=args.get("start_line"), end=args.get("end_line"), chars_max=page_chars)
+        wanted = LineRequest(start=args.get("start_line"), end=args.get("end_line"), chars_max=page_chars)
         read = self._read(names, wanted, self._bounds, context)
         return read.text, read.notes
 
@@ -200,7 +200,7 @@ class FileTools:
             if context.is_cancelled():
                 raise ToolError("The call was given up while it read the files.")
             bounds = dataclasses.replace(self._bounds, read_bytes=max(size // left, 1))
-            wanted = Wanted(start=None, end=None, chars_max=None if chars is None else max(chars // left, 1))
+            wanted = LineRequest(start=None, end=None, chars_max=None if chars is None else max(chars // left, 1))
             try:
                 read = self._read(self._names(path, context), wanted, bounds, context)
             except (ToolError, OSError) as error:
@@ -214,7 +214,7 @@ class FileTools:
         failed = sum("error" in part for part in parts)
         return parts, [f"{failed} of {len(parts)} files could not be read."] if failed else []
 
-    def _read(self, names: Names, wanted: Wanted, bounds: Bounds, context: ToolContext) -> ReadText:
+    def _read(self, names: Names, wanted: LineRequest, bounds: Bounds, context: ToolContext) -> ReadText:
         descriptor, _ = self._root.open_file(names)
         try:
             return read_text(names.text, descriptor, wanted, bounds, context.is_cancelled)
@@ -387,7 +387,7 @@ class _FileTool:
             self.running_values = files.real_args
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing beyond the schema: whether a path can be used is known when it is opened."""
+        """Check nothing beyond the schema: whether a path can be used is known when it is opened."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
@@ -395,15 +395,15 @@ class _FileTool:
         return await self._files.run(self.definition.name, args, context)
 
     async def preview(self, args: Mapping[str, Any]) -> str | None:
-        """Preview the call as a unified diff; None if it changes nothing, or cannot be previewed."""
+        """Preview the call as a unified diff, or as the sentence why it must fail; None if the tool changes nothing."""
         if self._preview is None:
             return None
         try:
             diff = await THREADS.run(
                 functools.partial(self._preview, self._files, args), abandoned_max=Limits().abandoned_threads
             )
-        except (ToolError, OSError, UsageError):
-            return None
+        except (ToolError, OSError, UsageError) as error:
+            return f"As the files are now, this call would fail: {_error_text(error)}"
         assert diff is None or isinstance(diff, str)
         return diff
 
@@ -432,11 +432,11 @@ def _undo_note(written: Written) -> str:
     return f"Can be undone: change {written.change.id}."
 
 
-def _error_text(error: ToolError | OSError) -> str:
+def _error_text(error: ToolError | OSError | UsageError) -> str:
     """The sentence of an error that a call can meet."""
-    if isinstance(error, ToolError):
-        return str(error)
-    return f"It could not be done: {error.strerror or type(error).__name__}."
+    if isinstance(error, OSError):
+        return f"It could not be done: {error.strerror or type(error).__name__}."
+    return str(error)
 
 
 def _failed(name: str, context: ToolContext, error: str) -> ToolResult:

@@ -25,10 +25,10 @@ __all__ = ["Found", "Walk", "is_temporary"]
 IGNORE_FILES = (".gitignore", ".geminiignore")
 IGNORE_BYTES_MAX = 256 * 1024
 TEMPORARY = (".callgate-", ".tmp")
-"""How the names of files begin and end that a write has not finished with."""
+"""Prefix and suffix of the files of unfinished writes."""
 
 EXAMPLES = 5
-"""How many of the things that were left out are named."""
+"""Maximum number of omitted entries that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Left:
+class _Omitted:
     """Things of one kind that were left out."""
 
     count: int = 0
@@ -66,7 +66,7 @@ class Walk:
     after: str = ""
     """Paths up to this one are passed over."""
     is_cancelled: Callable[[], bool] = bool
-    _left: dict[str, _Left] = field(default_factory=dict[str, _Left])
+    _left: dict[str, _Omitted] = field(default_factory=dict[str, _Omitted])
     _visits: int = 0
     _hidden: int = 0
     _hidden_as: str = ""
@@ -101,7 +101,7 @@ class Walk:
 
     def leave_out(self, why: str, path: str) -> None:
         """Count something that is not given."""
-        self._left.setdefault(why, _Left()).add(path)
+        self._left.setdefault(why, _Omitted()).add(path)
 
     def _in_folder(self, names: tuple[str, ...], folder: int, state: GlobState, rules: list[IgnoreRules]) -> Iterator[Found]:
         try:

@@ -228,7 +228,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a write goes: the open folder, the name in it and the file that is there."""
+    """Target of a write: the open folder, the name in it and the existing file."""
 
     names: Names
     folder: int

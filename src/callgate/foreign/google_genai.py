@@ -22,7 +22,7 @@ def tools_of(tools: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) 
     """Return the tools for a gate.
 
     Raises:
-        ToolNotDeclarableError: a declaration has no function, or a function no declaration.
+        ToolNotDeclarableError: a declaration has no function, a function no declaration, or their arguments do not fit.
     """
     found: list[object] = []
     unused = set(functions)
@@ -55,5 +55,15 @@ def _bound(definition: ToolDefinition, functions: Mapping[str, Callable[..., Any
     tool = function_tool(functions[definition.name], name=definition.name)
     own = tool.definition
     schema: JsonObject = {"type": "object", "properties": {}, **definition.input_schema}
+    if unknown := sorted({*schema["properties"]} - {*own.input_schema["properties"]}):
+        raise ToolNotDeclarableError(
+            f"the declaration of {definition.name!r} has the argument {unknown[0]!r}, which its function does not have by "
+            "that name: add it there, or leave it out of the declaration"
+        )
+    if missing := sorted({*own.input_schema.get("required", ())} - {*schema["properties"]}):
+        raise ToolNotDeclarableError(
+            f"the function of {definition.name!r} needs {missing[0]!r}, which is not declared: declare it, or give it a "
+            "default"
+        )
     tool.definition = replace(own, description=definition.description or own.description, input_schema=schema)
     return tool

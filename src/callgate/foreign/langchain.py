@@ -28,6 +28,10 @@ _BLOCK_MARKS = frozenset({"id", "index", "annotations", "extras"})
 """Keys of a message block besides its content. A table row that happens to have a type has other keys."""
 
 
+_ANTHROPIC_MARKS = _BLOCK_MARKS | {"cache_control", "title", "context", "citations"}
+"""The same for a block in Anthropic's spelling, which LangChain passes on."""
+
+
 class LangChainTool:
     """Runs one LangChain tool.
 
@@ -138,13 +142,31 @@ def _opened(value: Any) -> object:
     return opened if opened and None not in opened else cast("object", value)
 
 
+def _data_in(rest: Mapping[str, Any]) -> str | None:
+    """The base64 text of a block, in LangChain's present or former spelling."""
+    own = {key: value for key, value in rest.items() if key not in _BLOCK_MARKS}
+    match own:
+        case {"base64": str(data)} if len(own) == 1:
+            return data
+        case {"source_type": "base64", "data": str(data)} if own.keys() <= {"source_type", "data", "metadata"}:
+            return data
+        case _:
+            return None
+
+
 def _block(block: Any) -> str | Media | None:
     match block:
         case {"type": "text", "text": str(text), **rest} if rest.keys() <= _BLOCK_MARKS:
             return text
-        case {"type": "image" | "audio" | "file", "base64": str(data), "mime_type": str(kind), **rest} if (
-            rest.keys() <= _BLOCK_MARKS
-        ):
+        case {"type": "image" | "audio" | "video" | "file", "mime_type": str(kind), **rest} if (
+            data := _data_in(rest)
+        ) is not None:
+            return media_from(data, kind)
+        case {
+            "type": "image" | "document",
+            "source": {"type": "base64", "media_type": str(kind), "data": str(data)},
+            **rest,
+        } if rest.keys() <= _ANTHROPIC_MARKS:
             return media_from(data, kind)
         case {"type": "image_url", "image_url": {"url": str(url)}, **rest} if rest.keys() <= _BLOCK_MARKS:
             return media_from_url(url)

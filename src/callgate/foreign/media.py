@@ -8,12 +8,26 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
+from typing import Any, cast
 
 from callgate.types import Media
 
-__all__ = ["media_from", "media_from_url"]
+__all__ = ["media_from", "media_from_url", "with_items"]
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
+
+
+def with_items(value: Any, change: Callable[[Any], object]) -> object:
+    """The value with each item of a list or tuple, or each value of a dictionary, changed; any other is changed itself."""
+    changed = change(value)
+    if changed is not value:
+        return changed
+    if isinstance(value, (list, tuple)):
+        return [change(item) for item in cast("list[Any]", value)]
+    if type(value) is dict:
+        return {key: change(item) for key, item in cast("dict[Any, Any]", value).items()}
+    return changed
 
 
 def media_from(data: str, mime_type: str) -> Media | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from agents import tool as agents_tool
 from agents.tool import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
@@ -18,7 +18,7 @@ from agents.tool_context import ToolContext as AgentsContext
 from callgate import strict_json
 from callgate.definitions.frameworks import definition_of
 from callgate.errors import ToolError, ToolNotDeclarableError
-from callgate.foreign.media import media_from_url
+from callgate.foreign.media import media_from_url, with_items
 from callgate.types import ToolContext
 
 __all__ = ["AgentsTool"]
@@ -61,10 +61,19 @@ class AgentsTool:
                 raise
             said = handler(inside, error)
             raise ToolError(str(await said if inspect.isawaitable(said) else said)) from error
-        return [_opened(item) for item in cast("list[Any]", value)] if isinstance(value, list) else _opened(value)
+        return with_items(value, _opened)
 
 
 def _opened(value: Any) -> object:
+    match value:  # The SDK accepts these objects as dictionaries too.
+        case {"type": "text", "text": str(text), **rest} if not rest:
+            return text
+        case {"type": "image", "image_url": str(url)}:
+            return media_from_url(url) or value
+        case {"type": "file", "file_data": str(url)}:
+            return media_from_url(url) or value
+        case _:
+            pass
     if isinstance(value, ToolOutputText):
         return value.text
     if isinstance(value, ToolOutputImage):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
@@ -24,6 +25,7 @@ from pydantic_ai.usage import RunUsage
 from callgate import strict_json
 from callgate.definitions.frameworks import of_pydantic_ai_definition
 from callgate.errors import ToolError
+from callgate.foreign.media import with_items
 from callgate.threads import error_sentence
 from callgate.types import Media, ToolContext
 
@@ -32,7 +34,7 @@ __all__ = ["PydanticAiTools"]
 logger = logging.getLogger("callgate.foreign")
 
 START_S = 30.0
-"""How long a toolset may take to start and list its tools."""
+"""Seconds that a toolset may take to start and list its tools."""
 
 _SAID = tuple(kind for name in ("ModelRetry", "ToolFailed") if (kind := getattr(theirs, name, None)) is not None)
 _DEFERRED = (theirs.ApprovalRequired, theirs.CallDeferred)
@@ -161,7 +163,7 @@ class _OneTool:
 
 
 async def _awaited(value: Any) -> None:
-    if asyncio.iscoroutine(value):
+    if inspect.isawaitable(value):
         await value
 
 
@@ -172,7 +174,7 @@ def _value(value: Any) -> object:
         said: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
         more = [shown] if isinstance(shown, str) else list(shown)
         value = [said, *more] if more else said
-    return [_media(item) for item in cast("list[Any]", value)] if isinstance(value, list) else _media(value)
+    return with_items(value, _media)
 
 
 def _media(value: Any) -> object:

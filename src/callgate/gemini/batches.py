@@ -28,11 +28,13 @@ BATCH_BYTES_MAX = 18_000_000
 ANSWERS_BYTES_MAX = 512 * 1024 * 1024
 """The size of the answers of a batch that are read."""
 LINGER_S = 2.0
-"""How long a request waits for others that may never come."""
+"""Seconds that a request waits for others that may never come."""
 POLL_S, POLL_MAX_S = 2.0, 60.0
 KEPT_S = 48 * 3600.0
-"""How long the server works on a batch before it expires."""
+"""Seconds that the server works on a batch before it expires."""
 _DEPTH_MAX = 2 * strict_json.DEPTH_MAX
+# Codes of RPC that say something about a request.
+_RPC = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION"}
 _STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 
 
@@ -71,7 +73,7 @@ class BatchQueue:
     _lingering: asyncio.Task[None] | None = None
 
     def expect(self, runs: int) -> None:
-        """So many runs more, or less, may ask for something."""
+        """Add to the number of runs that may send a request; negative to subtract."""
         self._expected += runs
         self._look()
 
@@ -228,8 +230,10 @@ def _checked(entry: JsonObject, model: str) -> JsonObject:
     """
     if error := _object(entry.get("error")):
         code: Any = error.get("code")
-        # Small numbers are codes of RPC, which the status says in words.
+        # Small numbers are codes of RPC, which the status says in words, or leaves out.
         status = code if isinstance(code, int) and code >= 100 else None
+        if status is None and code in _RPC:
+            error = {**error, "code": None, "status": error.get("status") or _RPC[code]}
         raise failure_of_body(status, error, {}, now=time.time(), sent=_sent(model)).error
     response = _object(entry.get("response"))
     if not response:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +49,12 @@ class CachedPrefix:
     key: bytes = b""
     chain: bytes = b""
     """The key of the prefix without its contents."""
+    held: frozenset[bytes] = frozenset()
+    """The hashes of its contents."""
 
 
 @dataclass(slots=True)
-class _Known:
+class _CacheState:
     """The prefixes that were seen, and the cached contents."""
 
     seen: dict[bytes, int] = field(default_factory=dict[bytes, int])
@@ -71,7 +73,12 @@ class CacheManager:
         self._client = client
         self._model = model
         self._resource = resource
-        self._known = _Known()
+        self._known = _CacheState()
+
+    @staticmethod
+    def is_possible(model: str) -> bool:
+        """True unless the model is known to cache by itself only, or not at all."""
+        return _WITHOUT.match(model) is None
 
     @staticmethod
     def is_lost(error: ModelError) -> bool:
@@ -94,13 +101,13 @@ class CacheManager:
             starts: The indices of the contents with which an exchange begins: a prefix ends before one of them.
             around: The fields of the request beside the contents.
         """
-        if _WITHOUT.match(self._model):
+        if not self.is_possible(self._model):
             return None
         base = hashlib.sha256(strict_json.dump([around.get(name) for name in FIELDS])).digest()
         keys = _chain(base, contents, starts if policy.history else [0])
         now = self._client.clock.now()
         best = next((self._usable(key, now) for _, key in reversed(keys) if self._usable(key, now)), None)
-        wanted = self._wanted(policy, keys, contents, around, best)
+        wanted = self._longest_prefix(policy, keys, contents, around, best)
         if wanted is not None:
             made = await self._made(policy, *wanted, contents, around, base)
             if made is not None:
@@ -118,7 +125,7 @@ class CacheManager:
             return None
         return found
 
-    def _wanted(
+    def _longest_prefix(
         self,
         policy: ContextCache,
         keys: Sequence[tuple[int, bytes]],
@@ -182,6 +189,7 @@ class CacheManager:
             expires_s=self._client.clock.now() + policy.ttl_s,
             key=key,
             chain=base,
+            held=frozenset(map(_hash, contents[:count])),
         )
         if not found.name:
             return None
@@ -203,6 +211,24 @@ class CacheManager:
             del self._known.cached[found.key]
             self._known.lost.append(found)
 
+    async def delete_with(self, contents: Callable[[], Iterable[bytes]]) -> int:
+        """Delete the cached contents that hold one of these; return how many. The function is called if there are any."""
+        if not any(found.held for found in self._known.cached.values()) and not self._known.making:
+            return 0
+        await self._wait_for_made()
+        gone = frozenset(map(_hash, contents()))
+        held = [found for found in self.cached if not gone.isdisjoint(found.held)]
+        for found in held:
+            await self._delete(found)
+        return len(held)
+
+    async def _wait_for_made(self) -> None:
+        """Wait for the cached contents that are being made in this event loop."""
+        loop = asyncio.get_running_loop()
+        under_way = [task for task in self._known.making.values() if task.get_loop() is loop]
+        if under_way:
+            await asyncio.wait(under_way)
+
     async def _delete(self, found: CachedPrefix) -> None:
         self._known.cached.pop(found.key, None)
         with contextlib.suppress(ModelError):  # It expires by itself.
@@ -210,13 +236,14 @@ class CacheManager:
 
     async def aclose(self) -> None:
         """Delete the cached contents, also those that are being made."""
-        loop = asyncio.get_running_loop()
-        under_way = [task for task in self._known.making.values() if task.get_loop() is loop]
-        if under_way:
-            await asyncio.wait(under_way)
+        await self._wait_for_made()
         lost, self._known.lost = self._known.lost, []
         for found in [*self.cached, *lost]:
             await self._delete(found)
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def _chain(base: bytes, contents: Sequence[bytes], starts: Sequence[int]) -> list[tuple[int, bytes]]:

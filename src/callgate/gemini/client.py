@@ -54,6 +54,7 @@ class GeminiClient:
         options: HttpOptions | None = None,
     ) -> None:
         self.surface = surface
+        self.limits, self.options = limits, options
         self._clock = clock or _SYSTEM
         self._health = health
         self._endpoints: dict[str, tuple[str, int]] = {}
@@ -188,7 +189,7 @@ class _Google:
             is_end = block_of(chunk) is not None or _count_in(chunk) is not None
         return is_said, is_end
 
-    def heard(self, response: Response) -> None:
+    def inspect_response(self, response: Response) -> None:
         pass
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from callgate import strict_json
 from callgate.content.read import CandidateChoice
 from callgate.errors import InvalidRequestError, LimitExceededError, ModelError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.request import BodyBuilder
 from callgate.request import ModelRequest
+from callgate.strict_json import SoundObject
 from callgate.types import JsonObject
 from callgate.wire.credentials import checked_headers
 from callgate.wire.retry import RetryingStream
@@ -37,7 +37,6 @@ _COUNTS = (
     "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount",
     "totalTokenCount",
 )  # fmt: skip
-_DETAILS = ("promptTokensDetails", "cacheTokensDetails", "candidatesTokensDetails", "toolUsePromptTokensDetails")
 
 
 class GeminiExchange:
@@ -45,7 +44,7 @@ class GeminiExchange:
 
     __slots__ = (
         "_bodies", "_body", "_caches", "_client", "_continuation", "_headers", "_hops", "_is_shown", "_items", "_model",
-        "_prefix", "_request", "_until",
+        "_notices", "_prefix", "_request", "_until", "is_sound",
     )  # fmt: skip
 
     def __init__(
@@ -67,15 +66,18 @@ class GeminiExchange:
         self._until: float | None = None
         """The deadline of the whole answer, by the client's clock."""
         self._items: RetryingStream | None = None
+        self._notices = bodies.notices(request)
+        self.is_sound = False
+        """True if the chunk that was handed out last is known to be plain JSON within the limits of a call."""
 
     def __aiter__(self) -> GeminiExchange:
         return self
 
     async def __anext__(self) -> JsonObject | Notice:
         while True:
-            if self._items is None and self._hops == 0 and self._caches is not None:
-                self._prefix = await self._cached(self._caches)
-            items = self._items or self._asked()
+            if self._items is None and self._hops == 0 and (notice := await self._prepared()) is not None:
+                return notice
+            items = self._items or self._next_stream()
             try:
                 item = await items.__anext__()
             except ModelError as error:
@@ -97,7 +99,17 @@ class GeminiExchange:
                 if isinstance(item, Notice):
                     return item
                 self._is_shown = True
-                return self._continuation.take(item)
+                chunk = self._continuation.take(item)
+                self.is_sound = type(chunk) is SoundObject
+                return chunk
+
+    async def _prepared(self) -> Notice | None:
+        """Return what is to be reported before the first request; prepare it if that is nothing more."""
+        if self._notices:
+            return self._notices.pop()
+        if self._caches is not None:
+            self._prefix = await self._cached(self._caches)
+        return None
 
     def _adapted(self, error: ModelError) -> Notice | None:
         """Prepare a request without what the server does not know or have; None if there is nothing to leave out."""
@@ -105,8 +117,9 @@ class GeminiExchange:
             return None
         if error.gone_file and self._bodies.leave_out_file(error.gone_file, self._body):
             self._items, self._hops = None, self._hops - 1  # Each file is left out once, so this comes to an end.
-            told = f"The server does not have {error.gone_file} any more; the conversation goes on without it."
-            return Notice("file_gone", told, "warning")
+            from callgate.gemini.gone_files import missing_file_notice  # Few conversations need it.
+
+            return missing_file_notice(error.gone_file)
         if self._hops >= ADAPTED_MAX:
             return None
         left_out = self._bodies.learn_unknown(error.unknown_fields, self._body)
@@ -126,7 +139,7 @@ class GeminiExchange:
         policy = request.cache
         return None if policy is None else await caches.prefix(policy, contents, starts, around)
 
-    def _asked(self) -> RetryingStream:
+    def _next_stream(self) -> RetryingStream:
         """Another request: the first, or one that asks for what is missing."""
         if self._hops == HOPS_MAX:
             raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
@@ -158,7 +171,7 @@ class Continuation:
         self.token: str | None = None
         self._before: dict[str, int] = {}
         """The usage of earlier requests."""
-        self._details: dict[str, list[Any]] = {}
+        self._details: JsonObject = {}
         """The counts by modality of earlier requests."""
         self._choice = CandidateChoice()
         self._now: JsonObject = {}
@@ -170,8 +183,7 @@ class Continuation:
         if self._now:
             now = _counts(self._now)
             self._before = {name: self._before.get(name, 0) + now.get(name, 0) for name in _COUNTS}
-            for name in _DETAILS:
-                self._details[name] = [*self._details.get(name, []), *strict_json.objects_in(self._now.get(name))]
+            self._details = self._summed_details()
             self._now = {}
 
     def take(self, chunk: JsonObject) -> JsonObject:
@@ -196,9 +208,13 @@ class Continuation:
             return chunk
         now = _counts(self._now)
         total = {name: self._before[name] + now.get(name, 0) for name in _COUNTS if self._before[name] or name in now}
-        found = {name: [*earlier, *strict_json.objects_in(self._now.get(name))] for name, earlier in self._details.items()}
-        details = {name: entries for name, entries in found.items() if entries}
-        return {**chunk, "usageMetadata": {**usage, **total, **details}}
+        return {**chunk, "usageMetadata": {**usage, **total, **self._summed_details()}}
+
+    def _summed_details(self) -> JsonObject:
+        from callgate.content.usage_details import DETAILS, summed_details  # Few answers come in several requests.
+
+        now = {name: value for name, value in self._now.items() if name in DETAILS and value}
+        return summed_details((self._details, now))
 
 
 def _counts(usage: JsonObject) -> dict[str, int]:

@@ -87,7 +87,7 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         return refusal(ServerUnavailableError(f"the server cancelled the request ({named}): {message}", retryable=True))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN):
         kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
-        wait_s = _asked_wait(details, headers, now)
+        wait_s = _requested_wait_s(details, headers, now)
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
         # Some inputs get a 500 whenever they are sent.
         return Failure(lost, retry=True, wait_s=wait_s, is_outage=True, is_of_body=code == 500)
@@ -115,7 +115,7 @@ def _code(status: int | None, code: Any, word: str) -> int:
 def _rate_limited(code: int, message: str, details: list[JsonObject], headers: Mapping[str, str], now: float) -> Failure:
     quotas = [str(violation.get("quotaId") or "") for item in details for violation in objects_in(item.get("violations"))]
     daily = next((quota for quota in quotas if "perday" in quota.lower()), None)
-    wait_s = _asked_wait(details, headers, now)
+    wait_s = _requested_wait_s(details, headers, now)
     quota = daily or next(filter(None, quotas), "")
     if daily is not None or code == 402:
         # Waiting for seconds does not help here, even where the server names some.
@@ -152,7 +152,7 @@ def _invalid(
     )
 
 
-def _asked_wait(details: list[JsonObject], headers: Mapping[str, str], now: float) -> float | None:
+def _requested_wait_s(details: list[JsonObject], headers: Mapping[str, str], now: float) -> float | None:
     """The longest wait that the body or the header asks for; nonsense counts as nothing."""
     delays = [item.get("retryDelay") for item in details]
     asked = [wait_s for delay in delays if isinstance(delay, str) and (wait_s := seconds_of(delay, "s")) is not None]

@@ -7,6 +7,8 @@ once. At no time is more than one piece of a file in memory.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import hashlib
 import os
@@ -79,6 +81,7 @@ class FileUploads:
                 if known is not None and await self._is_usable(known):
                     return known
                 found = await self._upload(source, key, kind, progress)
+                await self._refuse_changed(source, found, digest)
                 file = self._known[key] = await self._ready(found, digest)
                 return file
         finally:
@@ -168,6 +171,18 @@ class FileUploads:
                     await progress(source.size, source.size)
                 return cast("JsonObject", answer.get("file") or answer)
 
+    async def _refuse_changed(self, source: _Source, found: JsonObject, digest: str) -> None:
+        """Refuse an upload of other bytes than were measured: prompts with the measured ones would refer to it.
+
+        Raises:
+            UsageError: the file was written to meanwhile.
+        """
+        if await asyncio.to_thread(source.is_unchanged, digest) and _is_hash(found.get("sha256Hash"), digest):
+            return
+        with contextlib.suppress(ModelError):  # It expires by itself.
+            await self._client.call("DELETE", str(found.get("name")), attempts=1)
+        raise UsageError(f"{source.name!r} has changed while it was uploaded: try again when nothing writes to it")
+
     async def _begin(self, source: _Source, kind: str) -> str:
         headers = {
             "x-goog-upload-protocol": "resumable",
@@ -229,6 +244,10 @@ class _Source:
         self._file: BinaryIO | None = None
         self.name = media.name or os.path.basename(media.path or "") or "media"
         self.size = len(media.data)
+        self._sent = hashlib.sha256()
+        """The hash of what was read, as long as that was in order."""
+        self._read_to = 0
+        self._in_order = True
 
     def measure(self) -> tuple[str, str]:
         """Return the hash and the MIME type.
@@ -262,12 +281,35 @@ class _Source:
         data = self._file.read(size)
         if len(data) < min(size, self.size - offset):
             raise UsageError(f"{self.name!r} has become shorter while it was uploaded")
+        self._in_order = self._in_order and offset == self._read_to
+        if self._in_order:
+            self._sent.update(data)
+            self._read_to += len(data)
         return data
+
+    def is_unchanged(self, digest: str) -> bool:
+        """True if the bytes that were read are those that were measured; if not all were read, those of the file now."""
+        if self._file is None:
+            return True
+        if self._in_order and self._read_to == self.size:
+            return self._sent.hexdigest() == digest
+        self._file.seek(0)
+        return hashlib.file_digest(cast("Any", self._file), "sha256").hexdigest() == digest
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _is_hash(said: Any, digest: str) -> bool:
+    """True if a hash of the server is this one; it sends the digits in base64. One that cannot be read says nothing."""
+    try:
+        found = base64.b64decode(str(said or ""), validate=True)
+    except (binascii.Error, ValueError):
+        return True
+    known = (digest.encode(), bytes.fromhex(digest))
+    return found in known or len(found) not in map(len, known)
 
 
 def _is_gone(error: ModelError) -> bool:

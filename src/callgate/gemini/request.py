@@ -15,9 +15,11 @@ from callgate.content.build import text_part
 from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
-from callgate.gemini.thinking_config import generation_of, thinking_fields
-from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_told
+from callgate.events import Notice
+from callgate.gemini.thinking_config import generation_of, refuse_without_thinking, thinking_fields, thinking_notices
+from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_prompt
 from callgate.schema import compile_schema
+from callgate.setting_values import check_values
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class BodyBuilder:
         Raises:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
-        request = self._told(request)
+        request = self._with_output_prompt(request)
         return self._contents(request), self._around(request, None)
 
     def _contents(self, request: ModelRequest) -> list[bytes]:
@@ -110,9 +112,13 @@ class BodyBuilder:
             del _UNKNOWN[next(iter(_UNKNOWN))]
         return _UNKNOWN.setdefault(self._endpoint, UnknownFields()).learn(names, body)
 
-    def _told(self, request: ModelRequest) -> ModelRequest:
+    def notices(self, request: ModelRequest) -> list[Notice]:
+        """Return a notice for each setting that is not sent as it was asked for."""
+        return thinking_notices(request.settings, self._model)
+
+    def _with_output_prompt(self, request: ModelRequest) -> ModelRequest:
         is_told = request.output is not None and not self._holds_to_schema(request)
-        return with_output_told(request) if is_told else request
+        return with_output_prompt(request) if is_told else request
 
     def body(
         self, request: ModelRequest, *, continuation: str | None = None, cached: tuple[str, int] | None = None
@@ -122,7 +128,7 @@ class BodyBuilder:
         Raises:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
-        request = self._told(request)
+        request = self._with_output_prompt(request)
         contents = self._contents(request)
         if cached is not None:
             del contents[: cached[1]]
@@ -249,8 +255,9 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = 
     """Settings in plain words -> the fields of a request.
 
     Raises:
-        UsageError: an unknown setting, or one that the surface or the model does not have.
+        UsageError: an unknown setting, one that the surface or the model does not have, or a value that it cannot have.
     """
+    check_values(settings)
     body: JsonObject = {}
     generation: JsonObject = {}
     for name, value in settings.items():
@@ -277,6 +284,7 @@ def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) 
 
 
 def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    refuse_without_thinking(bool(value), model)
     cast("JsonObject", generation.setdefault("thinkingConfig", {}))["includeThoughts"] = bool(value)
 
 

@@ -14,8 +14,8 @@ the wire:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from callgate import strict_json
 from callgate.content.build import from_elsewhere
@@ -24,8 +24,8 @@ from callgate.content.prompt import Prompt, user_content
 from callgate.content.read import (
     call_parts,
     has_data,
+    is_nonempty_text,
     is_response,
-    is_said,
     is_signed,
     is_sound_text,
     parts_of,
@@ -34,7 +34,7 @@ from callgate.content.read import (
 from callgate.content.read_call import model_fields
 from callgate.content.response import shortened_response
 from callgate.errors import ConversationInvalidError, UsageError
-from callgate.history.encoded import EncodedContents, EncodedHistory
+from callgate.history.encoded import ContentPrefix, EncodedContents, EncodedHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
 from callgate.history.shorten import (
     RESULT_CHARS,
@@ -49,8 +49,20 @@ from callgate.types import Content, JsonObject, Part
 
 __all__ = ["CANCELLED", "Conversation"]
 
+T = TypeVar("T")
+
 _USUAL_FIELDS = frozenset({"role", "parts"})
 CANCELLED = "The call was cancelled before it gave a result."
+
+
+class _SeenContents(ContentPrefix):
+    """The contents as one model is sent them."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: tuple[bytes, ...] = ()
 
 
 class Conversation:
@@ -65,7 +77,7 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_encoded", "_open", "_origins", "_rewritten", "_writers", "repairs")
+    __slots__ = ("_derived", "_encoded", "_open", "_origins", "_writers", "repairs")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self.repairs: tuple[str, ...] = ()
@@ -74,7 +86,7 @@ class Conversation:
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
-        self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
+        self._derived: dict[Hashable, Any] = {}
         if contents:
             if isinstance(contents, (str, bytes, Mapping)) or not isinstance(cast("Any", contents), Iterable):
                 raise UsageError(f"Conversation takes a list of contents, not {contents!r:.200}")
@@ -104,9 +116,18 @@ class Conversation:
         return self._encoded.history
 
     @property
-    def encoded(self) -> Sequence[bytes]:
+    def encoded(self) -> tuple[bytes, ...]:
         """The JSON text of each content, in order, encoded once. A content keeps its bytes for as long as it is there."""
         return self._encoded.encoded
+
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made of this conversation before, under a key that says how; `make` returns an empty one.
+
+        It is dropped with the conversation, and when contents are dropped. Compare it with `encoded`, which changes.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        return cast("T", self._derived[key])
 
     @property
     def newest_exchange(self) -> int | None:
@@ -120,26 +141,26 @@ class Conversation:
     def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
         """Like `encoded`, but without the signatures of other models than `origin`.
 
-        A history of external origin keeps its signatures. With `vouch`, unsigned calls are marked as not Gemini's own,
-        which newer models require.
+        A history of external origin keeps those signatures that are not marked as another API's. With `vouch`, unsigned
+        calls are marked as not Gemini's own, which newer models require.
         """
         if self._writers <= {origin}:
             return self.encoded
-        return tuple(map(self._seen_by(origin, vouch), range(len(self)), self.encoded))
+        made = self.derived((_SeenContents, origin, vouch), _SeenContents)
+        encoded = self.encoded
+        known = made.shared(encoded)
+        new = [self._seen_by(origin, vouch, place, encoded[place]) for place in range(known, len(encoded))]
+        made.seen = (*made.seen[:known], *new)
+        made.contents = encoded
+        return made.seen
 
-    def _seen_by(self, origin: str, vouch: bool) -> Callable[[int, bytes], bytes]:
-        def seen_by(index: int, encoded: bytes) -> bytes:
-            written_by = self._origins[index]
-            if written_by == origin or not self.is_model(index):
-                return encoded
-            key = (index, written_by is None, vouch)
-            if key not in self._rewritten:
-                content = self[index]
-                seen = from_elsewhere(content, signed=written_by is None, vouch=vouch)
-                self._rewritten[key] = encoded if seen == content else strict_json.dump(seen)
-            return self._rewritten[key]
-
-        return seen_by
+    def _seen_by(self, origin: str, vouch: bool, index: int, encoded: bytes) -> bytes:
+        written_by = self._origins[index]
+        if written_by == origin or not self.is_model(index):
+            return encoded
+        content = self[index]
+        seen = from_elsewhere(content, origin=origin if written_by is None else None, vouch=vouch)
+        return encoded if seen == content else strict_json.dump(seen)
 
     @property
     def last(self) -> Content | None:
@@ -168,10 +189,10 @@ class Conversation:
             self.add_responses([], missing=CANCELLED)
         self._append(content)
 
-    def add_said(self, content: Content) -> None:
+    def add_journaled(self, content: Content) -> None:
         """Like `add_user`, with a content of the journal. Text is shared with it, other contents are parsed again."""
         parts = parts_of(content)
-        if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_said, parts)):
+        if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_nonempty_text, parts)):
             content = user_content(content["parts"])
         if self._open:
             self.add_responses([], missing=CANCELLED)
@@ -295,7 +316,7 @@ class Conversation:
         if summary is not None:
             self._encoded.insert(start, user_content(summary))
             self._origins.insert(start, None)
-            self._rewritten.clear()
+            self._derived.clear()
 
     def shorten_results(self, *, keep: int, chars: int) -> int:
         """Cut the results of all but the newest `keep` response contents to `chars` characters of JSON each.
@@ -333,7 +354,7 @@ class Conversation:
     def _drop(self, start: int, end: int) -> None:
         self._encoded.drop(start, end)
         del self._origins[start:end]
-        self._rewritten.clear()
+        self._derived.clear()
 
     def _kind_of(self, index: int) -> Kind:
         if self.is_model(index):

@@ -14,7 +14,7 @@ from callgate.content.read import is_response, parts_of, role_of
 from callgate.errors import JsonError
 from callgate.types import Content
 
-__all__ = ["HELD_BYTES_MAX", "EncodedContents", "EncodedHistory"]
+__all__ = ["HELD_BYTES_MAX", "ContentPrefix", "EncodedContents", "EncodedHistory"]
 
 HELD_BYTES_MAX = 1_000
 """Longer responses to calls are stored as JSON only, as soon as a content follows them."""
@@ -130,6 +130,23 @@ class EncodedContents:
             self._is_readable = False
         del self._held[start:end], self._encoded[start:end]
         self.size_bytes = sum(map(len, self._encoded))
+
+
+class ContentPrefix:
+    """The encoded contents that something was made of, so that a longer history costs only what is new."""
+
+    __slots__ = ("contents",)
+
+    def __init__(self) -> None:
+        self.contents: tuple[bytes, ...] = ()
+
+    def shared(self, encoded: tuple[bytes, ...]) -> int:
+        """The number of contents that a history begins with in common."""
+        length = min(len(self.contents), len(encoded))
+        # Compared at once, and the same bytes by their identity.
+        if (kept := self.contents[:length]) == (found := encoded[:length]):
+            return length
+        return next(place for place in range(length) if kept[place] != found[place])
 
 
 def _is_responses(content: Content) -> bool:

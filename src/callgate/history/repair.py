@@ -144,7 +144,7 @@ def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator
         if given is not written:
             notes.append(f"contents[{index}]: its fields were given the names that they have on the wire")
         content = _writable(cast("Mapping[str, Any]", given), notes, index)
-        kept = _kept_parts(content, notes, index)
+        kept = _sendable_parts(content, notes, index)
         role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"
         if content.get("role", role) != role:
             notes.append(f"contents[{index}]: the role {content['role']!r} was read as {role!r}")
@@ -176,7 +176,7 @@ def _writable(content: Mapping[str, Any], notes: list[str], index: int) -> Mappi
     return content
 
 
-def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> list[Part]:
+def _sendable_parts(content: Mapping[str, Any], notes: list[str], index: int) -> list[Part]:
     """Return the parts that are not empty, in a form that can be sent. Bare text becomes a part."""
     given: Any = content.get("parts")
     listed: list[Any] = [*cast("list[Any]", given)] if isinstance(given, (list, tuple)) else [given] if given else []

@@ -40,13 +40,13 @@ class Shortening:
     """The steps of a plan, in integers, so that it can be journalled and applied again."""
 
     dropped: int = 0
-    """How many contents are dropped from the front: whole exchanges."""
+    """Contents that are dropped from the front: whole exchanges."""
     start: int = 0
-    """Where contents of the newest exchange are dropped, as an index before any step."""
+    """Index of the contents of the newest exchange that are dropped, before any step."""
     pairs: int = 0
-    """How many contents are dropped there."""
+    """Contents that are dropped there."""
     keep: int | None = None
-    """How many of the newest response contents keep their results; those of all others are cut to `RESULT_CHARS`."""
+    """Newest response contents that keep their results; those of all others are cut to `RESULT_CHARS`."""
     newest_chars: int | None = None
     """Characters of JSON that each of the newest results is cut to."""
     summary_bytes: int = 0
@@ -54,7 +54,7 @@ class Shortening:
 
     @property
     def summarized(self) -> int:
-        """How many contents, from the front, a summary should cover; 0 if nothing is dropped."""
+        """Contents, from the front, that a summary should cover; 0 if nothing is dropped."""
         return self.start + self.pairs if self.pairs else self.dropped
 
     @property

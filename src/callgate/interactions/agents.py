@@ -15,7 +15,7 @@ from callgate.base_errors import expect
 from callgate.declaration import without_functions
 from callgate.errors import UsageError
 from callgate.events import Notice
-from callgate.request import ModelRequest, with_output_told
+from callgate.request import ModelRequest, with_output_prompt
 from callgate.types import JsonObject
 
 __all__ = ["agent_config", "agent_of", "expect_flag", "is_background", "is_research", "request_for_agent"]
@@ -58,7 +58,7 @@ def request_for_agent(model: str, request: ModelRequest) -> tuple[ModelRequest, 
     """The request as a model or agent takes it, and a notice of the tools that it cannot be given."""
     if not is_research(model):
         return request, []
-    request = with_output_told(request)
+    request = with_output_prompt(request)
     if not request.declaration.names:
         return request, []
     names = sorted(request.declaration.names.values())

@@ -7,6 +7,7 @@ Knows nothing of requests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
@@ -24,10 +25,12 @@ from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
 from callgate.wire.failures import Sent
 
-__all__ = ["PENDING", "AnswerReader", "event_type_of", "is_said", "status_of"]
+__all__ = ["COMPLETE", "PENDING", "AnswerReader", "event_type_of", "is_visible", "status_of"]
 
 PENDING = frozenset({"in_progress", "queued"})
 """Statuses of an interaction that goes on."""
+COMPLETE = frozenset({"completed", "requires_action"})
+"""Statuses of an interaction that ended as it should."""
 CONTINUED = "requires_continuation"
 
 # Any other status ends an answer under its own name, which is no success.
@@ -44,6 +47,7 @@ _COUNTS = {
 }  # fmt: skip
 _SOUND = {"audio_tokens": "input_tokens_by_modality", "cached_audio_tokens": "cached_tokens_by_modality"}
 _COUNT_MAX = 2**53
+_DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _NOBODY = Sent(model="", tools=[], size_bytes=0)
 
 
@@ -80,7 +84,7 @@ def status_of(event: JsonObject) -> str | None:
     return status if isinstance(status, str) else None
 
 
-def is_said(event: JsonObject) -> bool:
+def is_visible(event: JsonObject) -> bool:
     """True if the event is something that a caller sees, or names an interaction that the server keeps."""
     kind = event_type_of(event)
     if kind == "step.delta":
@@ -112,6 +116,8 @@ class AnswerReader:
         self.token: str | None = None
         """The continuation token of an answer that goes on in another request."""
         self.is_over = False
+        self.is_recorded = False
+        """True if the end of the answer names its id."""
         self.has_said = False
         """True if a caller has seen anything of the answer but pieces of calls."""
         self.has_announced = False
@@ -152,6 +158,15 @@ class AnswerReader:
         self._steps, self._args, self._read, self._shown, self._announced = {}, {}, {}, {}, {}
         self._stopped, self._events = set(), set()
         self.status, self.token, self.is_over, self._is_resumed = None, None, False, False
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens so far; None if nobody has counted any."""
+        return self._total()
+
+    def count(self, interaction: JsonObject) -> None:
+        """Take the tokens of a whole interaction, and nothing else of it."""
+        self._count(interaction.get("usage"))
 
     @property
     def size(self) -> int:
@@ -215,7 +230,7 @@ class AnswerReader:
         if not isinstance(kind, str):
             kind = "text" if isinstance(delta.get("text"), str) else ""
         self._count(_object(event.get("metadata")).get("total_usage"))
-        if index in self._stopped:
+        if index in self._stopped or not delta:
             return
         if index not in self._steps:
             if kind == "arguments_delta":
@@ -243,6 +258,9 @@ class AnswerReader:
 
     def _completed(self, event: JsonObject) -> Iterator[JsonObject]:
         interaction = _object(event.get("interaction"))
+        if not self._steps and interaction.get("steps"):
+            yield from self._whole({"status": "completed", **interaction})  # No event had any of it.
+            return
         self._head(interaction)
         self._count(interaction.get("usage"))
         self._take_token(interaction)
@@ -345,12 +363,14 @@ class AnswerReader:
             if step.get("type") == "model_output" and isinstance(error := step.get("error"), dict):
                 yield from self._error({"error": cast("JsonObject", error)})
                 return
+        record = self._record(steps, status) if steps and not self._is_repaired else None
+        self.is_recorded = record is not None and bool(record.id)
         end = say(
             call_parts_of(steps),
             finish_reason=_REASONS.get(status, status.upper()),
             usage=self._total(),
             model=self._model,
-            interaction=self._record(steps, status).to_json() if steps and not self._is_repaired else None,
+            interaction=None if record is None else record.to_json(),
         )
         yield with_fields(end, metadata_fields(steps))
 
@@ -386,7 +406,7 @@ class AnswerReader:
     def _record(self, steps: list[JsonObject], status: str) -> Record:
         # An open defect of the service: nothing can be chained to an answer that used a tool of its own, or whose thought
         # was not signed.
-        is_safe = self._is_chainable and status in ("completed", "requires_action") and all(map(_is_chainable, steps))
+        is_safe = self._is_chainable and status in COMPLETE and all(map(_is_chainable, steps))
         seen = self._seen if is_safe and self.id else ""
         return Record(origin=self._origin, steps=steps, id=self.id, seen=seen, until=self._until if seen else 0.0)
 
@@ -516,12 +536,19 @@ def _object(value: Any) -> JsonObject:
 
 
 def _index(event: JsonObject) -> int:
-    index = event.get("index")
-    return index if isinstance(index, int) and not isinstance(index, bool) else 0
+    return _whole_number(event.get("index")) or 0
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _COUNT_MAX else 0
+    found = _whole_number(value)
+    return found if found is not None and 0 < found <= _COUNT_MAX else 0
+
+
+def _whole_number(value: Any) -> int | None:
+    """A number, or the text of one: Google's JSON has numbers of 64 bits as texts."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _contents_of(step: JsonObject, field: str) -> list[JsonObject]:

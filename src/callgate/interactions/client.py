@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from callgate.errors import InvalidRequestError
 from callgate.events import Notice
 from callgate.gemini.surface import Surface
-from callgate.interactions.answer import is_said, status_of
+from callgate.interactions.answer import is_visible, status_of
 from callgate.interactions.failures import ending_of, error_in, failure_of_body
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Limits
@@ -185,9 +185,9 @@ class _Interactions:
 
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
         is_end = status_of(chunk) is not None or any(ending_of(error) for error in objects_in([chunk.get("error")]))
-        return is_said(chunk), is_end
+        return is_visible(chunk), is_end
 
-    def heard(self, response: Response) -> None:
+    def inspect_response(self, response: Response) -> None:
         pass
 
 

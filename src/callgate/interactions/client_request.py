@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from callgate.content.build import text_part, with_signature
+from callgate.content.read import SKIP_SIGNATURE, is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.definitions.json_node import ShapeError
 from callgate.errors import UsageError
@@ -26,7 +28,13 @@ _KNOWN = frozenset([
     "store", "stream", "background", "safety_settings", "service_tier", "labels", "response_mime_type",
 ])  # fmt: skip
 _CONTENT = ("text", "image", "audio", "video", "document")
+_FUNCTION = ("type", "name", "description", "parameters")
 _TOP = ("service_tier", "labels", "response_mime_type")
+# Fields with one of a few words.
+_WORDS = {
+    "thinking_level": ("minimal", "low", "medium", "high"), "thinking_summaries": ("auto", "none"),
+    "service_tier": ("flex", "standard", "priority", "deferred"),
+}  # fmt: skip
 # Type of a response format -> its fields, and the setting of each.
 _FORMS: dict[str, dict[str, str]] = {
     "text": {"mime_type": "response_mime_type", "schema": "response_json_schema"}, "image": {}, "audio": {}, "video": {},
@@ -71,6 +79,9 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
     functions, built_in = _tools(body.get("tools"))
     choice, allowed, settings = _generation(body.get("generation_config"))
     settings |= {name: body[name] for name in _TOP if body.get(name) is not None}
+    _check_word("service_tier", settings.get("service_tier"))
+    if body.get("response_format") is not None and body.get("response_mime_type") is not None:
+        raise UsageError("response_mime_type: it cannot be set beside response_format, which has a mime_type of its own")
     settings |= _safety(body.get("safety_settings")) | _response_format(body.get("response_format"))
     definitions = _below("tools", lambda: definitions_from(functions, "interactions")) if functions else []
     if unknown := [name for name in allowed if name not in [definition.name for definition in definitions]]:
@@ -112,7 +123,51 @@ def _contents(given: Any) -> tuple[list[Content], list[Loss]]:
     converted = _below("input", lambda: convert(listed, source="interactions", target="gemini", kind="history"))
     value: Any = converted.value
     found = cast("JsonObject", value).get("contents") if isinstance(value, dict) else value
-    return cast("list[Content]", found), converted.losses
+    return _signed(cast("list[Content]", found), listed), converted.losses
+
+
+def _signed(contents: list[Content], steps: Sequence[JsonObject]) -> list[Content]:
+    """The contents of an input with the signatures of its steps, as generateContent has them on parts.
+
+    The signature of a thought is on the call that follows it, or on an empty text at the end of its turn. The calls are in
+    the same order in both forms, and so are the turns, unless one of them was left out.
+    """
+    by_call, by_turn = _signatures(steps)
+    if not any(by_call) and not any(by_turn):
+        return contents
+    calls, turns = iter(by_call), iter(by_turn)
+    has_all = sum(content["role"] == "model" for content in contents) == len(by_turn)
+    signed: list[Content] = []
+    for content in contents:
+        if content["role"] == "model":
+            parts = [with_signature(part, next(calls, None)) if is_call(part) else part for part in parts_of(content)]
+            last = next(turns, None) if has_all else None
+            content = {**content, "parts": [*parts, *([with_signature(text_part(""), last)] if last else [])]}
+        signed.append(content)
+    return signed
+
+
+def _signatures(steps: Sequence[JsonObject]) -> tuple[list[str | None], list[str | None]]:
+    """The signature of each call of the steps, and of each turn of the model one that no call follows."""
+    by_call: list[str | None] = []
+    by_turn: list[str | None] = []
+    newest: str | None = None
+    is_turn = False
+    for step in [*steps, {"type": "user_input"}]:
+        kind = step.get("type")
+        if kind in ("user_input", "function_result"):
+            by_turn += [newest] if is_turn else []
+            newest, is_turn = None, False
+            continue
+        is_turn = True
+        own: Any = step.get("signature")
+        signature = own if isinstance(own, str) and own and own != SKIP_SIGNATURE else None
+        if kind == "function_call":
+            by_call.append(newest or signature)
+            newest = None
+        elif kind == "thought":
+            newest = signature or newest
+    return by_call, by_turn
 
 
 def _tools(given: Any) -> tuple[list[JsonObject], list[JsonObject]]:
@@ -123,6 +178,8 @@ def _tools(given: Any) -> tuple[list[JsonObject], list[JsonObject]]:
             raise UsageError(f"tools[{place}]: expected an object with a type")
         tool = cast("JsonObject", item)
         if tool["type"] == "function":
+            if unknown := [name for name in tool if name not in _FUNCTION and tool[name] is not None]:
+                raise UsageError(f"Unknown parameter {unknown[0][:100]!r} at 'tools[{place}]'")
             functions.append(tool)
         else:
             built_in.append({tool["type"]: {key: value for key, value in tool.items() if key != "type"}})
@@ -133,6 +190,10 @@ def _generation(given: Any) -> tuple[ToolChoice, list[str], JsonObject]:
     """The choice of tools, the only ones that it allows, and the settings."""
     config = dict(cast("Mapping[str, Any]", given or {}))
     settings: JsonObject = {name: config.pop(name) for name in _GENERATION if config.get(name) is not None}
+    if not isinstance(settings.get("stop_sequences", []), list):
+        raise UsageError("Expected array of strings at 'generation_config.stop_sequences'")
+    for name in ("thinking_level", "thinking_summaries"):
+        _check_word(name, config.get(name))
     if (level := config.pop("thinking_level", None)) is not None:
         settings["thinking"] = level
     if (summaries := config.pop("thinking_summaries", None)) is not None:
@@ -141,6 +202,13 @@ def _generation(given: Any) -> tuple[ToolChoice, list[str], JsonObject]:
     if unknown := [name for name, value in config.items() if value is not None]:
         raise UsageError(f"Unknown parameter {unknown[0]!r} at 'generation_config'")
     return choice, allowed, settings
+
+
+def _check_word(field: str, value: Any) -> None:
+    if value is not None and value not in _WORDS[field]:
+        raise UsageError(
+            f"{str(value)[:100]!r} is not supported for {field!r}. Supported values: {', '.join(_WORDS[field])}"
+        )
 
 
 def _choice(given: Any) -> tuple[ToolChoice, list[str]]:
@@ -177,6 +245,8 @@ def _response_format(given: Any) -> JsonObject:
             raise UsageError(f"response_format: the type {kind!r} cannot be asked for here")
         if unknown := [name for name in fields if name != "type" and name not in known]:
             raise UsageError(f"response_format: {unknown[0]!r} of the type {kind!r} cannot be asked for here")
+        if "schema" in fields and fields.get("mime_type") != "application/json":
+            raise UsageError("response_format: a schema needs the mime_type 'application/json'")
         settings |= {known[name]: value for name, value in fields.items() if name != "type"}
     kinds = [str(form["type"]) for form in forms]
     return settings | ({"response_modalities": [kind.upper() for kind in kinds]} if {*kinds} - {"text"} else {})

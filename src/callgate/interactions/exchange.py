@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
 
+from callgate.content.build import say
 from callgate.errors import (
     ConnectionLostError,
     InvalidRequestError,
@@ -21,8 +22,9 @@ from callgate.errors import (
     ServerUnavailableError,
 )
 from callgate.events import Notice
+from callgate.gemini.gone_files import missing_file_notice
 from callgate.interactions.agents import is_background, request_for_agent
-from callgate.interactions.answer import AnswerReader
+from callgate.interactions.answer import COMPLETE, AnswerReader
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.failures import is_lost_state, is_signature_refused
 from callgate.interactions.record import fold
@@ -40,13 +42,15 @@ HOPS_MAX = 32
 IDLE_HOPS_MAX = 3
 """The limit of requests in a row that bring nothing."""
 RESUMES_MAX = 3
-"""How often a stream that broke off is taken up again."""
+"""Maximum number of times that a broken stream is resumed."""
 KEPT_S = 20 * 3600.0
-"""How long an interaction is taken to be kept: a day on the free tier, less a margin."""
+"""Seconds that an interaction is assumed to be stored: a day on the free tier, less a margin."""
 POLL_S, POLL_MAX_S = 1.0, 10.0
 """The shortest and the longest wait before a background run is asked for again."""
+IDLE_STREAMS_MAX = 2
+"""Consecutive empty streams of a background run before only the whole of it is requested."""
 LOST_MAX = 3
-"""How often a background run may be unknown to the server that has just accepted it."""
+"""Maximum number of times that the server may not know a background run which it has just accepted."""
 
 _BROKEN = (ConnectionLostError, ProtocolError, ServerUnavailableError, RequestTimeoutError)
 _Items: TypeAlias = "AsyncGenerator[JsonObject | Notice | Accepted | PartialCall, None]"
@@ -63,7 +67,7 @@ async def ask(
     """
     stored = is_stored(request.settings, model)
     request, notices = request_for_agent(model, request)
-    for notice in notices:
+    for notice in [*notices, *bodies.notices(request)]:
         yield notice
     chain = bodies.writer.chain(request.conversation, now=now()) if stored else None
     own = True
@@ -80,12 +84,18 @@ async def ask(
             # Pieces of a call are shown, and nothing has run.
             if is_repeated or not answer.is_repeatable or not error.retryable:
                 raise
-            is_repeated = True
+            is_repeated, accepted = True, None
             yield Notice("waiting", f"The answer broke off within a call and is asked for again: {error}", "warning")
         except InvalidRequestError as error:
             if answer.reader.has_said:
                 raise
-            what, chain, own = _without_state(error, is_accepted=accepted is not None, chain=chain, own=own)
+            if error.gone_file and bodies.leave_out_file(error.gone_file):
+                chain = accepted = None  # What the server has kept refers to it, too.
+                yield missing_file_notice(error.gone_file)
+                continue
+            is_signed = own and chain is None and bodies.body(request) != bodies.body(request, own=False)
+            own_left = own and (chain is not None or is_signed)
+            what, chain, own = _without_state(error, is_accepted=accepted is not None, chain=chain, own=own_left)
             accepted = None
             yield Notice("state_lost", f"{what}: {error}", "warning")
 
@@ -134,34 +144,52 @@ class _Answer:
         """The deadline of the whole answer, by the client's clock."""
         self._is_behind = is_background(request.settings, model)
         self._lost = 0
-        """How often in a row the server did not know a run that it had accepted."""
-        self.reader = AnswerReader(
-            origin=bodies.origin, seen=self._seen() if stored else "", until=until, is_behind=self._is_behind
-        )
+        """Consecutive times that the server did not know a run which it had accepted."""
+        self._idle_streams = 0
+        """Consecutive empty streams."""
+        self._told: set[str] = set()
+        """The ids of interactions that the caller has."""
+        self._kept_as = bodies.origin
+        """The origin of the interactions that the server keeps."""
+        self._kept_until = until
+        """The time at which the server forgets the answer, in seconds since 1970."""
+        self.reader = self._new_reader()
 
     @property
     def is_repeatable(self) -> bool:
         """True if the answer can be asked for again, because all that a caller has seen of it are pieces of calls."""
         return self.reader.has_announced and not self.reader.has_said and not self._is_behind
 
+    def _new_reader(self) -> AnswerReader:
+        seen = self._seen() if self._stored else ""
+        return AnswerReader(
+            origin=self._bodies.origin, seen=seen, until=self._kept_until, is_behind=self._is_behind
+        )  # fmt: skip
+
     def _seen(self) -> str:
         seen = self._bodies.writer.seen(self._request.conversation)
         # A sentence beside the history is part of what the server keeps, and of nothing else.
         return fold(seen, self._request.feedback.encode("utf-8", "replace")) if self._request.feedback else seen
 
-    async def chunks(self, accepted: Accepted | None) -> _Items:
+    def chunks(self, accepted: Accepted | None) -> _Items:
         """The chunks of the answer, over as many requests as it takes."""
-        if self._is_behind:
-            async with contextlib.aclosing(self._background(accepted)) as items:
-                async for item in items:
-                    yield item
-            return
+        return self._background(accepted) if self._is_behind else self._foreground(accepted)
+
+    async def _foreground(self, accepted: Accepted | None) -> _Items:
+        if accepted is not None:
+            for item in (found := await self._taken_up(accepted)):
+                yield item
+            if found:
+                return
+            lost = f"The server has no complete answer under the id {accepted.id}, and is sent the request again."
+            yield Notice("state_lost", lost, "warning")
         tokens: set[str] = set()
         idle = 0
         for _ in range(HOPS_MAX):
             before, token, token_of = self.reader.size, self.reader.token, self.reader.id if self._stored else None
             if token is not None:
                 self.reader.go_on()
+                self._kept_as = f"{self._bodies.origin} rest"  # The rest alone is no answer that could be taken up.
             body = self._bodies.body(self._request, chain=self._chain, own=self._own, token=token, token_of=token_of or None)
             async with contextlib.aclosing(self._hop(body)) as items:
                 async for item in items:
@@ -173,6 +201,18 @@ class _Answer:
                 raise ProtocolError("the server asks for a continuation that brings nothing new", retryable=True)
             tokens.add(self.reader.token)
         raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+
+    async def _taken_up(self, accepted: Accepted) -> list[JsonObject | Notice | Accepted | PartialCall]:
+        """The answer that another process was receiving when it ended; empty if the server has none that is complete."""
+        self.reader.id = accepted.id
+        self._told.add(accepted.id)
+        with contextlib.suppress(ModelError):
+            async with contextlib.aclosing(self._read(self._fetched(stream=False))) as items:
+                found = [item async for item in items]
+            if self.reader.is_over and self.reader.status in COMPLETE:
+                return found
+        self.reader = self._new_reader()
+        return []
 
     # In the foreground ----------------------------------------------------------------------------------------------------
 
@@ -232,10 +272,22 @@ class _Answer:
                     yield item
                     continue
                 for said in self.reader.feed(item):
+                    if (kept := self._new_id()) is not None:
+                        yield kept
                     yield said
+                if (kept := self._new_id()) is not None:
+                    yield kept
                 if (status := self.reader.progress) and self._is_behind:
                     self.reader.progress = ""
                     yield Notice("progress", f"The server works on interaction {self.reader.id}: {status}.")
+
+    def _new_id(self) -> Accepted | None:
+        """The id of an interaction that the server keeps, the first time that it is heard of, unless the answer has it."""
+        id = self.reader.id
+        if not self._stored or not id or id in self._told or self.reader.is_recorded:
+            return None
+        self._told.add(id)
+        return Accepted(id, self._kept_as, self._cancel if self._is_behind else None)
 
     # In the background ----------------------------------------------------------------------------------------------------
 
@@ -244,45 +296,46 @@ class _Answer:
         clock, limit_s = self._client.clock, self._client.limits.background_s
         deadline = clock.now() + limit_s
         if accepted is None:
-            async with contextlib.aclosing(self._begun()) as items:
+            async with contextlib.aclosing(self._start_run()) as items:
                 async for item in items:
                     yield item
         else:
             self.reader.id = accepted.id
+            self._told.add(accepted.id)
             yield Accepted(accepted.id, accepted.origin, self._cancel)
         wait_s = POLL_S
         while not self.reader.is_over:
-            async with contextlib.aclosing(self._asked_for(is_new=accepted is None)) as items:
+            async with contextlib.aclosing(self._request_run(is_new=accepted is None, until=deadline)) as items:
                 async for item in items:
                     yield item
             if self.reader.is_over:
                 return
-            if clock.now() + wait_s > deadline:
+            if (left_s := deadline - clock.now()) <= 0:
                 await self._cancel()
                 raise RequestTimeoutError(f"the background run {self.reader.id} was not done within {limit_s:g} s")
-            await clock.sleep(self._client.dice.uniform(wait_s / 2, wait_s))
+            await clock.sleep(min(self._client.dice.uniform(wait_s / 2, wait_s), left_s))
             wait_s = min(wait_s * 1.5, POLL_MAX_S)
 
-    async def _begun(self) -> _Items:
-        """Make the server begin a run; its id goes out before anybody waits, so that another process can ask for it."""
+    async def _start_run(self) -> _Items:
+        """Make the server begin a run; its id goes out before anything that names it, so that another process can ask."""
         body = self._bodies.body(self._request, chain=self._chain, own=self._own)
         async with contextlib.aclosing(self._read(self._created(body, stream=False))) as items:
             async for item in items:
                 yield item
-        if self.reader.is_over:
-            return
-        if not self.reader.id:
+        if not self.reader.is_over and not self.reader.id:
             raise ProtocolError("the server accepted a background run and did not say by which id", retryable=True)
-        yield Accepted(self.reader.id, self._bodies.origin, self._cancel)
 
-    async def _asked_for(self, *, is_new: bool) -> _Items:
-        """Ask once for a run: its events while it works, then the whole of it, since a stream may just end."""
+    async def _request_run(self, *, is_new: bool, until: float) -> _Items:
+        """Ask once for a run: its events while it works, then the whole of it, since a stream may just end, or never."""
         try:
-            for stream in (True, False) if self._request.stream and not self._lost else (False,):
-                if not self.reader.is_over:
-                    async with contextlib.aclosing(self._read(self._fetched(stream=stream))) as items:
-                        async for item in items:
-                            yield item
+            if self._request.stream and not self._lost and self._idle_streams < IDLE_STREAMS_MAX:
+                async with contextlib.aclosing(self._streamed(until)) as items:
+                    async for item in items:
+                        yield item
+            if not self.reader.is_over:
+                async with contextlib.aclosing(self._read(self._fetched(stream=False))) as items:
+                    async for item in items:
+                        yield item
             self._lost = 0
         except InvalidRequestError as error:
             if error.status != "NOT_FOUND" or not is_new:
@@ -292,8 +345,36 @@ class _Answer:
                 told = f"the server does not know the background run {self.reader.id} that it accepted: {error}"
                 raise ServerUnavailableError(told, retryable=True) from error
         except _BROKEN as error:
-            if not error.retryable:
+            if self.reader.is_over or not error.retryable:
                 raise
+
+    async def _streamed(self, until: float) -> _Items:
+        """The events of a run as far as its stream gives any; whatever is wrong with it, the whole run can be asked for."""
+        before, end = self.reader.last_event or self.reader.size, None
+        try:
+            async with contextlib.aclosing(self._read(self._fetched(stream=True, until=until))) as items:
+                async for item in items:
+                    if self.reader.is_over and isinstance(item, dict):
+                        end = item
+                    else:
+                        yield item
+        except (InvalidRequestError, *_BROKEN):
+            if self.reader.is_over:
+                raise
+        is_idle = (self.reader.last_event or self.reader.size) == before
+        self._idle_streams = self._idle_streams + 1 if is_idle else 0
+        if end is not None:
+            yield await self._with_usage(end)
+
+    async def _with_usage(self, end: JsonObject) -> JsonObject:
+        """The last chunk of an answer with its tokens, which some streams leave out and the whole run has."""
+        if self.reader.usage is None:
+            with contextlib.suppress(ModelError):
+                async with contextlib.aclosing(self._fetched(stream=False)) as items:
+                    async for item in items:
+                        if isinstance(item, dict):
+                            self.reader.count(item)
+        return end if self.reader.usage is None else {**end, **say(usage=self.reader.usage)}
 
     async def _cancel(self) -> None:
         """Stop the run at the server. One that is over cannot be stopped, and one that is unknown need not be."""

@@ -6,21 +6,23 @@ for each declaration. This file sends nothing.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from callgate import strict_json
 from callgate.content.build import text_part
 from callgate.errors import UsageError
+from callgate.events import Notice
 from callgate.gemini.request import GENERATION as GENERATE_CONTENT
+from callgate.gemini.request import GONE_MAX, generation_of, safety_of
 from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
-from callgate.gemini.request import generation_of, safety_of
+from callgate.gemini.thinking_config import thinking_level, thinking_notices
 from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
 from callgate.interactions.steps import Chain, StepWriter, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
-from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
+from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_prompt
 from callgate.schema import compile_schema
+from callgate.setting_values import check_values
 from callgate.types import JsonObject
 
 __all__ = ["SETTINGS", "BodyBuilder", "is_stored"]
@@ -29,9 +31,6 @@ SurfaceKind = Literal["developer", "vertex"]
 
 _GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences", "speech_config")
 _TOP = ("service_tier", "environment", "webhook_config")
-_LEVELS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 24_576}
-"""Levels of thinking, and the most tokens that each is taken for."""
-_WITH_MINIMAL = re.compile(r"(?:.*/)?gemini-(?:3\.6-flash|3\.5-flash)")
 _KEPT_MAX = 64
 # Written by callgate itself, so that no setting may replace them.
 _OURS = (
@@ -73,6 +72,8 @@ class BodyBuilder:
         is_new = self._generation >= (3,)
         self.writer = StepWriter(self.origin, vouch=is_new, media_results=is_new)
         self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+        self._gone: set[str] = set()
+        """Files that the server does not have any more."""
 
     def body(
         self,
@@ -99,16 +100,36 @@ class BodyBuilder:
         if token is not None and token_of is not None:
             more = {"continuation_token": token, "previous_interaction_id": token_of}
             return b"{" + strict_json.dump(more)[1:-1] + b"," + around[1:]
-        steps = self.writer.steps(request.conversation, start=0 if chain is None else chain.length, own=own)
+        steps = [self._steps(request, start=0 if chain is None else chain.length, own=own)]
         if request.system and self._is_research:
             # It refuses an instruction, and reads what is said to it.
-            steps.insert(0, strict_json.dump(user_step([text_part(strict_json.without_surrogates(request.system))])))
+            steps.insert(0, _text_step(request.system))
         if request.feedback:
-            steps.append(strict_json.dump(user_step([text_part(strict_json.without_surrogates(request.feedback))])))
+            steps.append(_text_step(request.feedback))
         first = {} if chain is None else {"previous_interaction_id": chain.id}
         first |= {} if token is None else {"continuation_token": token}
-        head = b"{" + (strict_json.dump(first)[1:-1] + b"," if first else b"")
-        return head + b'"input":[' + b",".join(steps) + b"]," + around[1:]
+        head = b"{" + (strict_json.dump(first)[1:-1] + b"," if first else b"") + b'"input":['
+        # One join and so one copy.
+        return b"".join((head, *_separated(filter(None, steps)), b"],", memoryview(around)[1:]))
+
+    def _steps(self, request: ModelRequest, *, start: int, own: bool) -> bytes | bytearray:
+        """The steps of the conversation from a content on, with commas between them."""
+        if not self._gone:
+            return self.writer.text(request.conversation, start=start, own=own)
+        from callgate.gemini.gone_files import without_file_items  # Few conversations need it.
+
+        return b",".join(without_file_items(self.writer.pieces(request.conversation, start=start, own=own), self._gone))
+
+    def leave_out_file(self, file: str) -> bool:
+        """Leave a file out that the server does not have any more; False if it is left out already."""
+        if file in self._gone or len(self._gone) >= GONE_MAX:
+            return False
+        self._gone.add(file)
+        return True
+
+    def notices(self, request: ModelRequest) -> list[Notice]:
+        """Return a notice for each setting that is not sent as it was asked for."""
+        return thinking_notices(request.settings, self._model, only_levels=True)
 
     def _around(self, request: ModelRequest, *, stream: bool) -> bytes:
         key = (
@@ -125,7 +146,7 @@ class BodyBuilder:
 
     def _fields(self, request: ModelRequest, *, stream: bool) -> JsonObject:
         if request.output is not None and self._generation < (3,) and request.declaration.tools:
-            request = with_output_told(request)
+            request = with_output_prompt(request)
         settings = request.settings
         body: JsonObject = {"agent": self._agent} if self._agent else {"model": self._model}
         is_behind = is_background(settings, self._model)
@@ -151,12 +172,24 @@ class BodyBuilder:
         return merged(body, extra_body(settings, taken=_OURS))
 
 
+def _text_step(text: str) -> bytes:
+    return strict_json.dump(user_step([text_part(strict_json.without_surrogates(text))]))
+
+
+def _separated(steps: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    for place, each in enumerate(steps):
+        if place:
+            yield b","
+        yield each
+
+
 def settings_of(settings: Mapping[str, Any], model: str = "", surface: SurfaceKind = "developer") -> JsonObject:
     """Settings in plain words -> the fields of an interaction.
 
     Raises:
-        UsageError: an unknown setting, or one that this API does not have.
+        UsageError: an unknown setting, one that this API does not have, or a value that it cannot have.
     """
+    check_values(settings)
     body: JsonObject = {}
     generation: JsonObject = {}
     for name, value in settings.items():
@@ -185,18 +218,8 @@ def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) 
     if isinstance(value, bool):
         generation["thinking_summaries"] = "auto" if value else "none"
         return
-    if value == -1:
-        return  # The model decides, as it does without a level.
-    if isinstance(value, int):
-        if value < 0:
-            raise UsageError(f"thinking={value!r}: a number of tokens is 0 or more, or -1 to let the model decide")
-        # There are levels only: the lowest that allows so many tokens.
-        value = next((level for level, most in _LEVELS.items() if level != "minimal" and value <= most), "high")
-    if not isinstance(value, str) or value.lower() not in _LEVELS:
-        raise UsageError(f"thinking={value!r}: use one of {', '.join(map(repr, _LEVELS))}, a number of tokens, or True")
-    if value.lower() == "minimal" and generation_of(model) is not None and not _WITH_MINIMAL.match(model):
-        raise UsageError(f"thinking='minimal' does not exist for {model!r}: use 'low'")
-    generation["thinking_level"] = value.lower()
+    if (level := thinking_level(value, model)) is not None:
+        generation["thinking_level"] = level
 
 
 def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:

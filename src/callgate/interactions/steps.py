@@ -1,7 +1,8 @@
 """A history in Gemini's form -> steps of an interaction, as JSON text.
 
-Contents come in, encoded steps go out; each content is written once and its bytes are kept. A model content that this API
-and model wrote goes back as it came; any other one is written anew, with the documented placeholder in place of a signature.
+Contents come in, encoded steps go out; each content is written once, and the text is kept with its conversation. A model
+content that this API and model wrote goes back as it came; any other one is written anew, with the documented placeholder in
+place of a signature.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import base64
 import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.content.build import unsigned
 from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNNAMED, is_wire_id
 from callgate.content.read import (
@@ -28,15 +31,16 @@ from callgate.content.read import (
     response_media,
     response_of,
 )
+from callgate.content.signature import own_signature
 from callgate.history.conversation import Conversation
+from callgate.history.encoded import ContentPrefix
 from callgate.interactions.record import Record, fold
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["Chain", "StepWriter", "content_item", "result_of", "user_step"]
 
-KEPT_MAX = 4_096
-KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""The cache limits for encoded contents: entries and bytes."""
+_PLACEHOLDER: JsonObject = {"type": "thought", "signature": SKIP_SIGNATURE}
+"""Stands before calls that nobody has signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +52,50 @@ class Chain:
     """The number of contents that the server has."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """The steps of one content, and what they were made of."""
+class _Steps(ContentPrefix):
+    """The steps of a history as one text, which grows with it."""
 
-    encoded: bytes
-    steps: bytes
-    ids: tuple[str, ...]
-    record: Record | None
+    __slots__ = ("ends", "ids", "text")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = bytearray()
+        self.ends: list[int] = []
+        """The end of each content's steps in the text."""
+        self.ids: list[tuple[str, ...]] = []
+        """The ids of each content's calls."""
+
+    def cut(self, length: int) -> None:
+        """Drop the steps of all contents but the first."""
+        del self.ends[length:], self.ids[length:]
+        del self.text[self.ends[-1] if self.ends else 0 :]
+
+    def add(self, steps: bytes, ids: tuple[str, ...]) -> None:
+        """Add the steps of another content."""
+        if steps:
+            self.text += b"," + steps if self.text else steps
+        self.ends.append(len(self.text))
+        self.ids.append(ids)
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """The steps of each content that has any."""
+        starts = [0, *self.ends]
+        return [bytes(self.text[start:end]).removeprefix(b",") for start, end in pairwise(starts) if start < end]
+
+
+class _Hashes(ContentPrefix):
+    """The hash of a history up to each of its contents."""
+
+    __slots__ = ("hashes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hashes: list[str] = []
 
 
 class StepWriter:
-    """A writer of the steps of one model's requests.
+    """A writer of the steps of one model's requests. What it makes of a conversation is kept with the conversation.
 
     Args:
         origin: The API, the surface and the model whose signatures these requests may carry.
@@ -71,46 +107,48 @@ class StepWriter:
         self._origin = origin
         self._vouch = vouch
         self._media_results = media_results
-        self._kept: dict[tuple[int, tuple[str, ...], bool], _Written] = {}
-        self._kept_bytes = 0
-        self._line: list[_Written] = []
-        """The contents of the newest history that was sent whole."""
-        self._hashed: tuple[list[bytes], list[str]] = ([], [])
-        """The contents of the newest history, and the hash of it up to each."""
 
-    def steps(self, talk: Conversation, *, start: int = 0, own: bool = True) -> list[bytes]:
-        """The steps of a history from a content on; without `own`, no signature goes back, not even this model's."""
-        if own and not start:
-            return [made.steps for made in self._line_of(talk) if made.steps]
-        # Where the server has the beginning, only the ids of the newest calls are of interest.
+    def text(self, talk: Conversation, *, start: int = 0, own: bool = True) -> bytes | bytearray:
+        """The steps of a history from a content on, with commas between them, to be read at once.
+
+        Without `own`, no signature goes back, not even this model's. A longer history costs only what is new.
+        """
+        return b",".join(self._rest(talk, start, own=own)) if start else self._whole(talk, own=own).text
+
+    def pieces(self, talk: Conversation, *, start: int = 0, own: bool = True) -> list[bytes]:
+        """Like `text`, for each content that has any steps."""
+        return self._rest(talk, start, own=own) if start else self._whole(talk, own=own).pieces
+
+    def _rest(self, talk: Conversation, start: int, *, own: bool) -> list[bytes]:
+        """The steps after those that the server has, of which only the ids of the newest calls are of interest."""
+        ids = _ids_of(talk[start - 1]) if talk.is_model(start - 1) else ()
         written: list[bytes] = []
-        ids: tuple[str, ...] = ()
-        for place in range(max(start - 1, 0), len(talk)):
-            made = self._written(talk, place, talk.encoded[place], ids, own=own)
-            ids = made.ids
-            if place >= start and made.steps:
-                written.append(made.steps)
+        for place in range(start, len(talk)):
+            steps, ids = self._written(talk, place, ids, own=own)
+            written += [steps] if steps else []
         return written
 
-    def _line_of(self, talk: Conversation) -> list[_Written]:
-        """All steps of a history. Those of the newest one are kept, so that a longer one costs only what is new."""
-        encoded, line = talk.encoded, self._line
-        known = _shared([made.encoded for made in line], encoded)
-        del line[known:]
+    def _whole(self, talk: Conversation, *, own: bool) -> _Steps:
+        made = talk.derived((_Steps, self._origin, self._vouch, self._media_results, own), _Steps)
+        encoded = talk.encoded
+        known = made.shared(encoded)
+        if known < len(made.ends):
+            made.cut(known)
         for place in range(known, len(encoded)):
-            line.append(self._written(talk, place, encoded[place], line[-1].ids if line else (), own=True))
-        return line
+            made.add(*self._written(talk, place, made.ids[-1] if made.ids else (), own=own))
+        made.contents = encoded
+        return made
 
     def seen(self, talk: Conversation, length: int | None = None) -> str:
         """The hash of the first contents of a history."""
-        encoded = talk.encoded if length is None else talk.encoded[:length]
-        contents, hashes = self._hashed
-        known = _shared(contents, encoded)
+        made = talk.derived(_Hashes, _Hashes)
+        encoded = talk.encoded[:length]
+        hashes, known = made.hashes, made.shared(encoded)
         if known < len(encoded):
-            del contents[known:], hashes[known:]
-        for content in encoded[known:]:
-            contents.append(content)
-            hashes.append(fold(hashes[-1] if hashes else "", content))
+            del hashes[known:]
+            for content in encoded[known:]:
+                hashes.append(fold(hashes[-1] if hashes else "", content))
+            made.contents = encoded
         return hashes[len(encoded) - 1] if encoded else ""
 
     def chain(self, talk: Conversation, *, now: float) -> Chain | None:
@@ -121,41 +159,44 @@ class StepWriter:
         newest = next((place for place in range(len(talk) - 1, -1, -1) if talk.is_model(place)), None)
         if newest is None or newest == len(talk) - 1:
             return None
-        record = self._written(talk, newest, talk.encoded[newest], (), own=True).record
+        record = Record.of(talk[newest])
         if record is None or not record.id or not record.seen or record.origin != self._origin or now >= record.until:
             return None
         return Chain(record.id, newest + 1) if record.seen == self.seen(talk, newest) else None
 
-    def _written(self, talk: Conversation, place: int, encoded: bytes, ids: tuple[str, ...], *, own: bool) -> _Written:
-        key = (id(encoded), () if talk.is_model(place) else ids, own)
-        made = self._kept.get(key)
-        if made is not None:
-            return made
+    def _written(self, talk: Conversation, place: int, ids: tuple[str, ...], *, own: bool) -> tuple[bytes, tuple[str, ...]]:
+        """The steps of a content after one with calls of these ids, and the ids of its own calls."""
         content = talk[place]
-        if talk.is_model(place):
-            record = Record.of(content)
-            is_own = own and record is not None and record.origin == self._origin and self._is_signed(record)
-            steps, ids = (record.steps, _ids_of(content)) if is_own and record else self._rewritten(content)
-            made = _Written(encoded, _joined(steps), ids, record)
-        else:
-            made = _Written(encoded, _joined(self._of_user(content, ids)), (), None)
-        if len(self._kept) >= KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
-            self._kept.clear()
-            self._kept_bytes = 0
-        # The bytes are kept with what was made of them, so that their id stays their own.
-        self._kept[key] = made
-        self._kept_bytes += len(made.steps)
-        return made
+        if not talk.is_model(place):
+            return _joined(self._of_user(content, ids)), ()
+        record = Record.of(content) if own else None
+        if record is not None and record.origin == self._origin and self._is_signed(record):
+            return _joined(self._with_placeholder(record.steps)), _ids_of(content)
+        steps, ids = self._rewritten(content, own=own)
+        return _joined(steps), ids
 
     def _is_signed(self, record: Record) -> bool:
         """True if the steps can go back as they are: a thought that came without a signature is refused."""
         return not self._vouch or all(step.get("signature") for step in record.steps if step.get("type") == "thought")
 
-    def _rewritten(self, content: Content) -> tuple[list[JsonObject], tuple[str, ...]]:
-        """The steps of an answer of another model, or of this one by another API."""
+    def _with_placeholder(self, steps: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        """The steps of an answer with the placeholder before calls that came without any signature."""
+        calls = [step for step in steps if step.get("type") == "function_call"]
+        is_vouched = not calls or steps[0].get("type") == "thought" or bool(calls[0].get("signature"))
+        return steps if is_vouched or not self._vouch else [_PLACEHOLDER, *steps]
+
+    def _rewritten(self, content: Content, *, own: bool) -> tuple[list[JsonObject], tuple[str, ...]]:
+        """The steps of an answer of another model, or of this one by another API, or as a client has it."""
         ids = iter(made := _ids_of(content))
         steps: list[JsonObject] = []
+        summary = ""
+        is_signed = False
         for part in parts_of(content):
+            summary += part["text"] if is_thought(part) and isinstance(part.get("text"), str) else ""
+            if own and (signature := own_signature(part, self._origin)) is not None:
+                # The first thought of a turn comes first in it, and each other one before what it led to.
+                steps.insert(len(steps) if is_signed else 0, _thought(signature, summary))
+                summary, is_signed = "", True
             if is_call(part):
                 call = call_of(part)
                 args: Any = call.get("args")
@@ -167,8 +208,8 @@ class StepWriter:
                     steps[-1]["content"].append(item)
                 else:
                     steps.append({"type": "model_output", "content": [item]})
-        if made and self._vouch:
-            steps.insert(0, {"type": "thought", "signature": SKIP_SIGNATURE})
+        if made and self._vouch and not is_signed:
+            steps.insert(0, _PLACEHOLDER)
         return steps, made
 
     def _of_user(self, content: Content, ids: Sequence[str]) -> Iterator[JsonObject]:
@@ -191,12 +232,9 @@ class StepWriter:
             yield user_step(shown)
 
 
-def _shared(kept: Sequence[bytes], encoded: Sequence[bytes]) -> int:
-    """The number of contents that two histories begin with in common."""
-    length = min(len(kept), len(encoded))
-    if [*kept[:length]] == [*encoded[:length]]:  # Compared at once, and the same bytes by their identity.
-        return length
-    return next(place for place in range(length) if kept[place] != encoded[place])
+def _thought(signature: str, summary: str) -> JsonObject:
+    shown = {"summary": [{"type": "text", "text": summary}]} if summary else {}
+    return {"type": "thought", "signature": signature, **shown}
 
 
 def user_step(parts: Iterable[Part]) -> JsonObject:
@@ -240,7 +278,7 @@ def content_item(part: Part) -> JsonObject:
     """A part as an item of content; what has no counterpart as its JSON."""
     media = media_of(part)
     if media is None:
-        text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(part).decode("utf-8")
+        text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(unsigned(part)).decode("utf-8")
         return {"type": "text", "text": text}
     mime_type = str(media.get("mime_type") or "application/octet-stream")
     kind = mime_type.partition("/")[0]

@@ -19,6 +19,19 @@ _TYPES = {
     "googleSearch": "google_search", "codeExecution": "code_execution", "urlContext": "url_context",
     "googleMaps": "google_maps", "fileSearch": "file_search", "computerUse": "computer_use", "retrieval": "retrieval",
 }  # fmt: skip
+_FIELDS = {
+    "googleSearch": ("search_types",), "codeExecution": (), "urlContext": (),
+    "googleMaps": ("latitude", "longitude", "enable_widget"),
+    "fileSearch": ("file_search_store_names", "top_k", "metadata_filter"),
+    "computerUse": (
+        "environment", "excluded_predefined_functions", "enable_prompt_injection_detection", "disabled_safety_policies",
+    ),
+    "retrieval": (
+        "retrieval_types", "exa_ai_search_config", "parallel_ai_search_config", "rag_store_config",
+        "vertex_ai_search_config",
+    ),
+}  # fmt: skip
+"""The fields of each built-in tool here."""
 _CHOICES = {"required": "any", "none": "none", "validated": "validated"}
 
 
@@ -37,10 +50,27 @@ def tools_of(declaration: Declaration) -> list[JsonObject]:
             if name == "mcpServers":
                 tools += [_mcp_server(server) for server in _servers(config)]
             elif name in _TYPES:
-                tools.append({"type": _TYPES[name], **_snake(cast("Mapping[str, Any]", config or {}))})
+                tools.append({"type": _TYPES[name], **_fields(name, _snake(cast("Mapping[str, Any]", config or {})))})
             else:
                 raise UsageError(f"the built-in tool {name!r} does not exist in the Interactions API; leave it out")
     return tools
+
+
+def _fields(name: str, fields: JsonObject) -> JsonObject:
+    """The fields of a built-in tool, in the words of this API.
+
+    Raises:
+        UsageError: a field that it does not have here.
+    """
+    known = _FIELDS.get(name)
+    if known is not None and (unknown := [field for field in fields if field not in known]):
+        raise UsageError(f"the built-in tool {name!r} has no {unknown[0]!r} in the Interactions API; leave it out")
+    environment, kinds = fields.get("environment"), fields.get("search_types")
+    if isinstance(environment, str):
+        fields = fields | {"environment": environment.removeprefix("ENVIRONMENT_").lower()}
+    if isinstance(kinds, Mapping):
+        fields = fields | {"search_types": [*_snake(cast("Mapping[str, Any]", kinds))]}
+    return fields
 
 
 def tool_choice_of(request: ModelRequest) -> Any:

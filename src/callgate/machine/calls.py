@@ -28,7 +28,7 @@ from callgate.types import (
     ToolResult,
 )
 
-__all__ = ["UNKNOWN", "CallBatch", "CallFact", "TrackedCall", "rule_of", "startable"]
+__all__ = ["UNKNOWN", "CallBatch", "CallFact", "TrackedCall", "both_texts", "rule_of", "startable"]
 
 UNKNOWN = (
     "The process stopped while this call was running; whether it had its effect is not known. Check before repeating it."
@@ -79,12 +79,15 @@ class TrackedCall:
     """True if the user has allowed the call with these arguments: only a deny can still stop it."""
     asked: Decision | None = None
     """The decision to ask about these arguments: no later policy takes the question back."""
+    confirm: str = ""
+    """The text that confirms these arguments, by every policy that asked about them: none takes it back either."""
     stale: bool = False
     """True if an earlier run decided: the policy that is in force now decides again before the call goes on."""
     edited: bool = False
     rewritten: bool = False
     """True if a hook changed the arguments; hooks run once."""
     result: ToolResult | None = None
+    preview: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -93,7 +96,18 @@ class TrackedCall:
 
     def record(self) -> CallRecord:
         """The call as others see it."""
-        return CallRecord(call=self.call, state=self.state, decision=self.decision, result=self.result, edited=self.edited)
+        return self._record(self.result)
+
+    def _record(self, result: Any) -> CallRecord[Any]:
+        return CallRecord(
+            call=self.call,
+            state=self.state,
+            decision=self.decision,
+            result=result,
+            edited=self.edited,
+            preview=self.preview,
+            confirm=self.confirm,
+        )
 
     def replied(self) -> CallRecord[ToolResult]:
         """The call as a reply has it: one without a result so far says that it waits."""
@@ -101,14 +115,21 @@ class TrackedCall:
         if result is None:
             why = "It waits for an approval." if self.state == "awaiting" else "It has no result yet."
             result = ToolResult(call_id=self.call.id, name=self.call.name, status="awaiting", error=why)
-        return CallRecord(call=self.call, state=self.state, decision=self.decision, result=result, edited=self.edited)
+        return self._record(result)
 
     def propose_again(self, *, args: Any = None) -> None:
         """Take back what was checked and decided: the call, its tool or its arguments are others now."""
         if args is not None:
             self.call = replace(self.call, args=args, problem=None)
-            self.asked = None
+            self.asked, self.confirm = None, ""
         self.state, self.approved, self.decision, self.stale = "proposed", False, None, False
+
+
+def both_texts(one: str, other: str) -> str:
+    """The text that confirms a call by two policies: one text, or both if neither is a part of the other."""
+    if f" {other} " in f" {one} " or f" {one} " in f" {other} ":
+        return max(one, other, key=len)
+    return " ".join(filter(None, (one, other)))
 
 
 def _is_never_ordered(call: FunctionCall) -> bool:
@@ -157,7 +178,7 @@ class CallBatch:
         return {call.call.id for call in self.calls if call.stale}
 
     @property
-    def asked(self) -> set[str]:
+    def approval_ids(self) -> set[str]:
         """The ids of calls that somebody was asked about, and has answered or may still answer."""
         return {call.call.id for call in self.calls if call.approved or call.asked is not None}
 
@@ -183,7 +204,7 @@ class CallBatch:
         return facts.Todo(
             check=tuple(c.call for c in self.calls if c.state == "proposed"),
             decide=tuple(c.call for c in self.calls if c.state == "checked" or c.stale),
-            approve=tuple(facts.AskApproval(c.call, c.decision.reason if c.decision else "") for c in waiting),
+            approve=tuple(facts.AskApproval(c.call, c.decision.reason if c.decision else "", c.confirm) for c in waiting),
             run=tuple(c.call for c in ready if not c.stale),
         )
 
@@ -238,6 +259,7 @@ class CallBatch:
             decision = Decision(verdict="allow", reason=given.reason or decision.reason, by="user", approver=given.approver)
         elif call.asked is not None and decision.verdict == "allow" and decision.by != "user":
             decision = call.asked  # The strictest of then and now holds, unless the user has answered for the session.
+        call.confirm = both_texts(call.confirm, fact.confirm or "")
         call.asked = decision if decision.verdict == "ask" else None
         call.decision, call.stale = decision, False
         if decision.verdict == "deny":
@@ -264,7 +286,7 @@ class CallBatch:
     def _started(self, fact: facts.CallStarted) -> None:
         call = self.find(fact.id, "allowed")
         if call is not None:
-            call.state, call.stale = "started", False
+            call.state, call.stale, call.preview = "started", False, fact.preview
 
     def _ended(self, fact: facts.CallEnded) -> None:
         call = self.find(fact.id, "started")

@@ -20,6 +20,7 @@ from callgate.machine.facts import (
     CallEnded,
     CallStarted,
     Cancelled,
+    ExchangeForgotten,
     Fact,
     HistoryGiven,
     HistoryShortened,
@@ -50,13 +51,13 @@ _KINDS: dict[str, type[Any]] = {
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
     "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked, "inner_call": NestedCall,
-    "renamed": Renamed, "model_accepted": ModelAccepted,
+    "renamed": Renamed, "model_accepted": ModelAccepted, "exchange_forgotten": ExchangeForgotten,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 _KIND = re.compile(rb'\{"v": ?\d+, ?"kind": ?"(\w+)"')
 
-_SELDOM = frozenset({"at_s", "request", "metadata", "uploads"})
+_SELDOM = frozenset({"at_s", "request", "metadata", "uploads", "preview", "confirm"})
 """Fields that are omitted when empty."""
 
 
@@ -113,8 +114,8 @@ def decode(line: bytes | str) -> JournalledFact:
         NewerSchemaError: a fact of a newer schema, or of a kind that is not known.
         JsonError: not a fact.
     """
-    # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
-    raw = strict_json.parse(line, depth_max=2 * strict_json.DEPTH_MAX)
+    # Whatever could be written can be read again, though neither a result nor the wire may be nested as deep.
+    raw = strict_json.parse(line, depth_max=strict_json.WRITTEN_DEPTH_MAX)
     record = cast("JsonObject", raw) if isinstance(raw, dict) else {}
     kind, version = record.get("kind"), record.get("v")
     if not isinstance(kind, str) or version is None:

@@ -1,13 +1,14 @@
 """The inputs of the machine (facts) and its outputs (commands).
 
 Facts are the journal: plain data with a schema version, appended in the order in which they became true and replayed,
-never recomputed. Commands are what to do next; they are derived from the facts and never stored. No logic here.
+never recomputed. Commands are what to do next; they are derived from the facts and never stored. The only logic here is
+how a journal is read on past a damaged fact.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +39,7 @@ __all__ = [
     "CallStarted",
     "Cancelled",
     "CheckOutput",
+    "ExchangeForgotten",
     "Fact",
     "Finish",
     "HistoryGiven",
@@ -60,6 +62,7 @@ __all__ = [
     "Unreadable",
     "UploadedFile",
     "dated",
+    "replay",
 ]
 
 
@@ -104,7 +107,7 @@ class UploadedFile:
     size: int = 0
     sha256: str = ""
     expires_s: float | None = None
-    """When the provider deletes it, in seconds since 1970."""
+    """Time of its deletion by the provider, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +163,7 @@ class ModelAnswered(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccepted(Timestamped):
-    """The server works on the answer by itself: any process can ask for it by this id."""
+    """The server keeps the answer under this id, or will: any process can ask for it, and it goes with the session."""
 
     id: str
     origin: str
@@ -223,6 +226,8 @@ class CallDecided(Timestamped):
     id: str
     decision: Decision
     args: Mapping[str, Any] | None = None
+    confirm: str | None = None
+    """The text that an approver repeats to confirm the call, if the policy wants that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +241,7 @@ class ApprovalAnswered(Timestamped):
     rule: SessionRule | None = None
     """The session rule of an `always` answer."""
     by: str = ""
-    """Who answered, where several can."""
+    """Principal that answered, if there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +256,8 @@ class CallStarted(Timestamped):
     """The call is about to run: from here on it may have had its effect."""
 
     id: str
+    preview: str | None = None
+    """The change it is about to make, such as a diff, if a person approved the call and its tool has a preview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,12 +318,23 @@ class Rewound(Timestamped):
 class Adopted(Timestamped):
     """The facts before this one belong to another session: nothing allowed or started there is valid here."""
 
+    fork_of: str = ""
+    """The session of the same store that they were copied from; empty for facts of external origin."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed(Timestamped):
     """The session has this title, instead of the first user input."""
 
     title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeForgotten(Timestamped):
+    """No client can name this exchange any more; the conversation that goes on after it stays as it is."""
+
+    exchange: str
+    """The id of the exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,12 +350,45 @@ class Unreadable(Timestamped):
 JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
-    | OutputChecked | Renamed | ModelAccepted
+    | OutputChecked | Renamed | ModelAccepted | ExchangeForgotten
 )  # fmt: skip
 """The kinds of fact that have a form in the journal."""
 
 Fact: TypeAlias = JournalledFact | Unreadable
 """A fact as read from a journal."""
+
+
+def replay(journal: Iterable[Fact], begin: Callable[[], Callable[[Fact], object]]) -> bool:
+    """Hand the facts of a journal on in order, to the function that `begin` returns; return whether all were taken.
+
+    A fact that cannot be taken (an old or damaged journal) is left out, as `Unreadable`, and everything begins anew.
+    """
+    left = list(journal)
+    is_sound = True
+    while True:
+        place, take = 0, begin()
+        try:
+            for fact in left:
+                take(fact)
+                place += 1
+        except Exception as error:
+            _quarantine(left, place, error)
+            is_sound = False
+        else:
+            return is_sound
+
+
+def _quarantine(journal: list[Fact], index: int, error: Exception) -> None:
+    """Leave out the fact at an index; or, where nothing can be taken after those before it, the newest answer among them.
+
+    Each time there is one fact less, so that a journal can always be read in the end.
+    """
+    if isinstance(journal[index], Unreadable):
+        sound = [place for place in range(index) if not isinstance(journal[place], Unreadable)]
+        answers = [place for place in sound if isinstance(journal[place], ModelAnswered)]
+        index = (answers or sound)[-1]
+    problem = f"fact {index} ({type(journal[index]).__name__}) cannot be applied: {error}"
+    journal[index] = Unreadable(problem=problem, body=b"")
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
@@ -386,6 +437,8 @@ class AskApproval:
 
     call: FunctionCall
     reason: str
+    confirm: str = ""
+    """The text that confirms it, by every policy that asked about it."""
 
 
 @dataclass(slots=True)
@@ -401,7 +454,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Todo:
-    """Everything to do now, in any order. Work in progress is included again."""
+    """All commands due now, in any order. Work in progress is included again."""
 
     shorten: Shorten | None = None
     ask_model: AskModel | None = None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, cast
 
 from callgate.content.collect import RUNNABLE
 from callgate.errors import JsonError
@@ -59,13 +60,13 @@ def refusals(run: RunState, calls: Sequence[TrackedCall]) -> Iterator[tuple[Trac
             yield call, f"Not run: at most {limits.calls_per_turn} calls may be made at once.", None
         elif made + index >= limits.calls:
             yield call, f"Not run: the limit of {limits.calls} calls is reached. {ANSWER_NOW}", "call_limit"
-        elif repeated and _key(call.call) in repeated:
+        elif repeated and _CallContent(call.call) in repeated:
             yield call, f"Not run: the same call was made {limits.repeats} times. {ANSWER_NOW}", "loop"
 
 
-def count_repeats(run: RunState, calls: Sequence[FunctionCall]) -> set[str]:
+def count_repeats(run: RunState, calls: Sequence[FunctionCall]) -> set[Hashable]:
     """Count the calls of one more turn; return those that were repeated in so many consecutive turns that it is a loop."""
-    run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_key(call) for call in calls}}
+    run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_CallContent(call) for call in calls}}
     return {key for key, count in run.streaks.items() if count >= run.limits.repeats}
 
 
@@ -73,8 +74,38 @@ def _is_reached(most: float | None, used: float | None) -> bool:
     return most is not None and (used or 0) >= most
 
 
-def _key(call: FunctionCall) -> str:
-    """Name a call by its content; long arguments by a hash of this process, in the order in which they came."""
+class _CallContent:
+    """A call by its content, which is only encoded if another call looks alike: arguments may be long."""
+
+    __slots__ = ("_call", "_outline", "_text")
+
+    def __init__(self, call: FunctionCall) -> None:
+        self._call = call
+        self._outline = hash((call.name, *((name, _outline(call.args[name])) for name in sorted(call.args))))
+        self._text: str | None = None
+
+    def __hash__(self) -> int:
+        return self._outline
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CallContent) and self._outline == other._outline and self.text == other.text
+
+    @property
+    def text(self) -> str:
+        """The call as text; long arguments by a hash of this process, in the order in which they came."""
+        if self._text is None:
+            self._text = _text_of(self._call)
+        return self._text
+
+
+def _outline(value: Any) -> Hashable:
+    """A text or number itself, the length of a list or object."""
+    if isinstance(value, (str, int, float)):
+        return value
+    return len(cast("Sequence[Any]", value)) if isinstance(value, (dict, list)) else None
+
+
+def _text_of(call: FunctionCall) -> str:
     with contextlib.suppress(JsonError):
         if len(encoded := dump(call.args, is_finite=True)) > LONG_BYTES:
             return f"{call.name} {len(encoded)} {hash(encoded)}"

@@ -45,19 +45,9 @@ class RunMachine:
     """The state machine of one conversation, over any number of runs. It begins with the facts of a journal."""
 
     def __init__(self, given: Iterable[facts.Fact] = ()) -> None:
-        journal = list(given)
-        self._begin()
-        for index in range(len(journal)):
-            try:
-                self.apply(journal[index])
-            except Exception as error:  # An old or damaged journal: see the docstring of this file.
-                problem = f"fact {index} ({type(journal[index]).__name__}) cannot be applied: {error}"
-                journal[index] = facts.Unreadable(problem=problem, body=b"")
-                self._begin()
-                for fact in journal[: index + 1]:
-                    self.apply(fact)
+        facts.replay(given, self._begin)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Callable[[facts.Fact], object]:
         self.conversation = Conversation()
         self.phase: Phase = "idle"
         self.tools: dict[str, facts.KnownTool] = {}
@@ -77,6 +67,7 @@ class RunMachine:
         """The calls of the current turn."""
         self._settled: list[CallRecord] = []
         self._tokens_per_byte = TOKENS_PER_BYTE
+        return self.apply
 
     # The interface of a run -----------------------------------------------------------------------------------------------
 
@@ -130,10 +121,11 @@ class RunMachine:
             limited=finish is not None and 1 < run.limits.turns == run.turn,
             approvals=[call.record() for call in self.calls.calls if call.state == "awaiting"],
             model=run.model,
-            cost=run.cost,
+            cost=run.known_cost,
             context_tokens=self.context_tokens,
             output=run.value,
             metadata=run.metadata,
+            citations=run.citations,
             media=run.media,
             server_steps=run.server_steps,
         )
@@ -172,8 +164,8 @@ class RunMachine:
         self.conversation = Conversation(fact.contents)
         self.phase = "idle"
 
-    def _renamed(self, fact: facts.Renamed) -> None:
-        """The title of a session changes nothing in it."""
+    def _ignored(self, fact: facts.Renamed | facts.ExchangeForgotten) -> None:
+        """The title of a session, and who may name its exchanges, change nothing in it."""
 
     def _always_revoked(self, fact: facts.AlwaysRevoked) -> None:
         if fact.rule is None:
@@ -223,7 +215,7 @@ class RunMachine:
         if fact.request is not None:
             self.requests.add(fact.request)
         if fact.content is not None:
-            conversation.add_said(fact.content)
+            conversation.add_journaled(fact.content)
         elif self.awaits_user:
             self._finish("nothing_to_do")
             return
@@ -307,7 +299,7 @@ class RunMachine:
         run.fits, run.value, run.problems = not fact.problems, fact.value, fact.problems
         spent = None if run.fits else self._spent()
         if run.fits or spent is not None or run.repairs >= run.limits.output_retries:
-            self._take_held()
+            self._accept_pending()
             self._finish(spent or held.reason, message=held.message if run.fits else "; ".join(fact.problems))
             return
         run.held = None
@@ -315,7 +307,7 @@ class RunMachine:
         run.feedback = output_feedback(fact.problems, run.text)
         self.phase = "asking"
 
-    def _take_held(self) -> None:
+    def _accept_pending(self) -> None:
         """Accept the pending answer, whether it fits or not."""
         held, self.run.held = self.run.held, None
         assert held is not None, "an answer is held as long as it is not checked"
@@ -357,7 +349,7 @@ class RunMachine:
                 self.conversation.add_model(model_content([text_part(fact.partial)]))
             self._finish("cancelled", message=fact.reason)
         elif self.phase == "checking":
-            self._take_held()
+            self._accept_pending()
             self._finish("cancelled", message=fact.reason)
         elif self.phase == "calling":
             self._call_fact(fact)
@@ -461,6 +453,8 @@ class RunMachine:
         self.phase, run.accepted = "done", None
         if error is None and run.output is not None and not run.fits and reason not in ("cancelled", "nothing_to_do"):
             error = "output"
+        if error is not None and reason == "STOP":  # The model's word for success.
+            reason = "output_error" if error == "output" else "error"
         run.finish = facts.Finish(reason, error, message)
         run.feedback = None
         if len(self.conversation) == run.start + 1 and not self.conversation.is_model(-1):
@@ -495,6 +489,6 @@ class RunMachine:
         facts.Rewound: _rewound,
         facts.Adopted: _adopted,
         facts.NestedCall: _nested_call,
-        facts.Renamed: _renamed,
+        **dict.fromkeys((facts.Renamed, facts.ExchangeForgotten), _ignored),
         facts.Unreadable: _unreadable,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from callgate.content.metadata import made_media, metadata_of, server_steps_of
 from callgate.content.read import media_of, parts_of
 from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
-from callgate.metadata import AnswerMetadata, ServerStep
+from callgate.metadata import AnswerMetadata, Citation, ServerStep
 from callgate.types import Content, JsonObject, Limits, Media, Part, ToolChoice, Usage
 
 __all__ = ["AnswerExtras", "PendingAnswer", "RunState"]
@@ -49,7 +50,8 @@ class RunState:
     request: str | None = None
     """The idempotency key of the request that started it, if it has one."""
     records: list[TrackedCall] = field(default_factory=list[TrackedCall])
-    streaks: dict[str, int] = field(default_factory=dict[str, int])
+    streaks: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    """The calls of the last turn by their content, and in how many turns in a row each was made."""
     turn: int = 0
     retries: int = 0
     feedback: str | None = None
@@ -57,6 +59,8 @@ class RunState:
     model: str = ""
     answers: list[AnswerExtras] = field(default_factory=list["AnswerExtras"])
     """The answers of the run that have more than text and calls."""
+    last_extras: AnswerExtras | None = None
+    """The last answer, if it has more than text and calls."""
     usage: Usage = Usage()
     cost: float | None = None
     wrap_up: str | None = None
@@ -65,13 +69,13 @@ class RunState:
     """The run ends with this reason as soon as every call is settled."""
     finish: facts.Finish | None = None
     accepted: facts.ModelAccepted | None = None
-    """The request that the server works on by itself."""
+    """The server's word that it has taken the request."""
     held: PendingAnswer | None = None
     """An answer that is not checked yet."""
     repairs: int = 0
-    """How often the model was asked again for an answer that fits."""
+    """Times that the model was asked again for an answer that fits."""
     summaries: int = 0
-    """How often the model was asked for a summary."""
+    """Times that the model was asked for a summary."""
     is_shortened: bool = False
     """True if the history was shortened since the model last answered."""
     fits: bool = False
@@ -82,14 +86,29 @@ class RunState:
     def keep_extras(self, fact: facts.ModelAnswered) -> None:
         """Keep an answer that has media, steps at the provider, or metadata."""
         metadata = fact.metadata or ()
+        self.last_extras = None
         if metadata or any(map(media_of, parts_of(fact.content))) or server_steps_of(fact.content):
-            self.answers.append(AnswerExtras(fact.content, metadata))
+            self.last_extras = AnswerExtras(fact.content, metadata)
+            self.answers.append(self.last_extras)
+
+    @property
+    def known_cost(self) -> float | None:
+        """The cost of the run. A limit of cost needs prices, so what it ended before its first request cost nothing."""
+        is_ended = self.finish is not None and self.finish.reason == "cost_limit"
+        return 0.0 if self.cost is None and is_ended else self.cost
 
     @property
     def metadata(self) -> tuple[AnswerMetadata, ...]:
         """The metadata of the answers that have any."""
         found = (metadata_of(answer.metadata, answer.content) for answer in self.answers)
         return tuple(metadata for metadata in found if metadata is not None)
+
+    @property
+    def citations(self) -> list[Citation]:
+        """The passages of the last answer that have sources: places in the text of the reply."""
+        last = self.last_extras
+        found = metadata_of(last.metadata, last.content) if last is not None else None
+        return list(found.citations) if found is not None else []
 
     @property
     def media(self) -> list[Media]:

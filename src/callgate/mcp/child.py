@@ -113,7 +113,7 @@ class Child(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Receive output."""
         if fd == 1:
-            self._heard(data)
+            self._buffer_data(data)
         else:
             self._complained(data)
 
@@ -154,7 +154,7 @@ class Child(asyncio.SubprocessProtocol):
             self._reading("resume_reading")
         return line
 
-    def _heard(self, data: bytes) -> None:
+    def _buffer_data(self, data: bytes) -> None:
         first, *others = data.split(b"\n")
         self._unfinished.append(first)
         self._unfinished_bytes += len(first)
@@ -238,13 +238,13 @@ class _Hello:
         self._id: Any = None
         self._task: asyncio.Task[None] | None = None
 
-    def sent(self, message: Any) -> None:
+    def note_sent(self, message: Any) -> None:
         """Take note of a message to the server."""
         if self._id is None and getattr(message, "method", None) == HELLO:
             self._id = message.id
             self._task = asyncio.get_running_loop().create_task(self._refuse())
 
-    def heard(self, message: Any) -> None:
+    def note_received(self, message: Any) -> None:
         """Take note of a message from the server."""
         if self._task is not None and not hasattr(message, "method") and message.id == self._id:
             self.over()
@@ -284,7 +284,7 @@ async def _receive(child: Child, received: Any, hello: _Hello) -> None:
                     if line.strip():
                         logger.debug("skipped a line that is no message: %r", line[:200])
                     continue
-            hello.heard(message)
+            hello.note_received(message)
             await received.send(SessionMessage(message))
     received.close()
 
@@ -294,7 +294,7 @@ async def _send(transport: asyncio.SubprocessTransport, sent: Any, hello: _Hello
     async for message in sent:
         if pipe.is_closing():
             return
-        hello.sent(message.message)
+        hello.note_sent(message.message)
         pipe.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 

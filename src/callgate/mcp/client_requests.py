@@ -106,7 +106,7 @@ class SdkClient:
 
     async def elicit(self, message: str, schema: JsonObject) -> JsonObject | None:
         """Ask the client's user."""
-        result = await self._asked(self._session.elicit_form(message, schema, related_request_id=self._request_id))
+        result = await self._ask_client(self._session.elicit_form(message, schema, related_request_id=self._request_id))
         return result.content or {} if result.action == "accept" else None
 
     async def sample(self, prompt: str, max_tokens: int) -> str:
@@ -116,12 +116,12 @@ class SdkClient:
         said = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
         with warnings.catch_warnings(action="ignore"):
             asked = self._session.create_message([said], max_tokens=max_tokens, related_request_id=self._request_id)
-        result = await self._asked(asked)
+        result = await self._ask_client(asked)
         said_back: Any = result.content
         blocks: list[Any] = cast("list[Any]", said_back) if isinstance(said_back, list) else [said_back]
         return "".join(block.text for block in blocks if block.type == "text")
 
-    async def _asked(self, request: Any) -> Any:
+    async def _ask_client(self, request: Any) -> Any:
         from mcp.shared.exceptions import MCPError
 
         try:

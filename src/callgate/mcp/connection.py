@@ -268,7 +268,7 @@ class Connection:
                 task.cancel()  # Which tells the server too.
                 await asyncio.wait({task}, timeout=CANCEL_S)
         if live.lost.done() and (task.cancelled() or task.exception()):
-            raise self._lost(live.lost.result())
+            raise self._lost_error(live.lost.result())
         if task.cancelled():
             raise ToolError(f"The MCP server {self.name!r} gave no result.")
         error = task.exception()
@@ -286,14 +286,14 @@ class Connection:
             # The connection is unusable, even if its task has not noticed: it is to open another one.
             live.ended.set()
             await asyncio.wait({live.lost}, timeout=CANCEL_S)
-            return self._lost(live.lost.result() if live.lost.done() else error.message)
+            return self._lost_error(live.lost.result() if live.lost.done() else error.message)
         kind = ToolError if error.code != PAGES_WANTED else UrlElicitationError
         refused = kind(f"The MCP server {self.name!r} refused the call: {error.message} (code {error.code})")
         if isinstance(refused, UrlElicitationError):
             refused.pages = error.error.data
         return refused
 
-    def _lost(self, why: str) -> ToolError:
+    def _lost_error(self, why: str) -> ToolError:
         return ToolError(
             f"The MCP server {self.name!r} went away during the call: {why}. Whether the call had its effect is not known."
         )

@@ -20,12 +20,17 @@ from callgate import strict_json
 from callgate.errors import JsonError, UsageError
 from callgate.types import JsonObject
 
-__all__ = ["change_file", "with_server", "without_server"]
+__all__ = ["KEY", "ServerMissingError", "change_file", "file_text", "with_server", "without_server"]
 
-_KEY = "mcpServers"
+KEY = "mcpServers"
+"""The key of the servers, in the files of most programs."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _BOM = "\ufeff"
+
+
+class ServerMissingError(UsageError):
+    """The file has no server of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class _Member:
     end: int
 
 
-def with_server(text: str, name: str, row: JsonObject, *, force: bool = False) -> str:
+def with_server(text: str, name: str, row: JsonObject, *, force: bool = False, key: str = KEY) -> str:
     """The text with one server more; an empty text is an empty file.
 
     Raises:
@@ -46,9 +51,9 @@ def with_server(text: str, name: str, row: JsonObject, *, force: bool = False) -
     """
     text = text if text.strip() else "{}\n"
     root = _root(text)
-    servers = _servers(text)
+    servers = _servers(text, key)
     if servers is None:
-        return _inserted(text, root, _KEY, {name: row})
+        return _inserted(text, root, key, {name: row})
     there = _member(text, servers.value, name)
     if there is None:
         return _inserted(text, servers.value, name, row)
@@ -57,18 +62,19 @@ def with_server(text: str, name: str, row: JsonObject, *, force: bool = False) -
     return text[: there.value] + _dumped(text, row, _margin(text, there.start)) + text[there.end :]
 
 
-def without_server(text: str, name: str) -> tuple[str, Any]:
+def without_server(text: str, name: str, *, key: str = KEY) -> tuple[str, Any]:
     """The text with one server less, and what that was.
 
     Raises:
-        UsageError: it is no such file, or it has no such server.
+        UsageError: it is no such file.
+        ServerMissingError: it has no such server.
     """
-    servers = _servers(text)
+    servers = _servers(text, key)
     members = [] if servers is None else _members(text, servers.value)
     found = [place for place, member in enumerate(members) if member.key == name]
     if not found:
         known = ", ".join(repr(member.key) for member in members) or "none"
-        raise UsageError(f"there is no server {name!r}; the file has {known}")
+        raise ServerMissingError(f"there is no server {name!r}; the file has {known}")
     (place,) = found
     gone = members[place]
     row: Any = json.loads(text[gone.value : gone.end])
@@ -94,10 +100,10 @@ def _root(text: str) -> int:
     return _skip(text, 0)
 
 
-def _servers(text: str) -> _Member | None:
-    found = _member(text, _root(text), _KEY)
+def _servers(text: str, key: str) -> _Member | None:
+    found = _member(text, _root(text), key)
     if found is not None and text[found.value] != "{":
-        raise UsageError(f"{_KEY!r} in the file is not an object, so it is left alone")
+        raise UsageError(f"{key!r} in the file is not an object, so it is left alone")
     return found
 
 
@@ -144,13 +150,19 @@ def _inserted(text: str, at: int, key: str, value: Any) -> str:
     margin = outer + _unit(text)
     end = text.index("}", at)
     written = f"{json.dumps(key, ensure_ascii=False)}: {_dumped(text, value, margin)}"
-    return f"{text[: at + 1]}\n{margin}{written}\n{outer}{text[end:]}"
+    line = _line(text)
+    return f"{text[: at + 1]}{line}{margin}{written}{line}{outer}{text[end:]}"
 
 
 def _dumped(text: str, value: Any, margin: str | None) -> str:
     if margin is None:
         return json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, ensure_ascii=False, indent=_unit(text)).replace("\n", f"\n{margin}")
+    return json.dumps(value, ensure_ascii=False, indent=_unit(text)).replace("\n", f"{_line(text)}{margin}")
+
+
+def _line(text: str) -> str:
+    """The end of a line, as the file has it."""
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _margin(text: str, at: int) -> str | None:
@@ -172,6 +184,25 @@ def _unit(text: str) -> str:
 # Files -------------------------------------------------------------------------------------------------------------------
 
 
+def file_text(path: Path) -> str | None:
+    """Return the text of a file with its ends of lines, without a byte order mark; None if there is no file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return _decoded(path, path.read_bytes()).removeprefix(_BOM) if path.exists() else None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{str(path)!r} is not UTF-8 text, so it is left alone") from error
+
+
 def change_file(path: Path, change: Callable[[str], str]) -> None:
     """Replace a file by what becomes of its text, whole or not at all; one that is not there is made, for its owner only.
 
@@ -182,13 +213,11 @@ def change_file(path: Path, change: Callable[[str], str]) -> None:
     try:
         with _alone(path.parent):
             before = path.read_bytes() if path.exists() else b""
-            text = before.decode("utf-8")
+            text = _decoded(path, before)
             mark = _BOM if text.startswith(_BOM) else ""
             after = (mark + change(text.removeprefix(_BOM))).encode()
             if after != before:
                 _replace(path, after)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{str(path)!r} is not UTF-8 text, so it is left alone") from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be changed: {error.strerror or error}") from error
 

@@ -53,7 +53,7 @@ class Host:
     elicit: Elicit | None = None
     """Asks a person. The default is the gate's `elicit`, if it has one."""
     login: Login | None = None
-    """Has a person log in. Without it, a stored token is used and refreshed, but no login is started."""
+    """Callback for the login of a person. Without it, a stored token is used and refreshed, but no login is started."""
     sample: Sample | None = None
     roots: Sequence[str | Path] = ()
     """Folders that servers may work in (MCP: roots)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OAuthSession"]
 
-logger = logging.getLogger("callgate.mcp")
 
 LOGIN_S = 600.0
 """The time-out of a login."""

@@ -55,7 +55,7 @@ class OAuthClient:
     """The PEM key that signs the client's assertions (`private_key_jwt`), instead of a secret."""
     signing_algorithm: str = "RS256"
     auth_method: AuthMethod | None = None
-    """How the secret is sent; None: as the authorization server supports it."""
+    """Method to send the secret; None: the one that the authorization server supports."""
 
     def __post_init__(self) -> None:
         if self.client_id is None and (self.client_secret or self.private_key or self.is_machine):

@@ -64,13 +64,13 @@ class Questions:
         async def ask(question: Question) -> Approval:
             who = self.client_name(ctx)
             answers = ("yes", "always", "no") if lasts else ("yes", "no")
-            form = ElicitRequestFormParams(message=self._text(question), requested_schema=_form(answers))
+            form = ElicitRequestFormParams(message=self._text(question), requested_schema=_form(answers, question.confirm))
             if not _is_modern(ctx):
                 result = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_id)
-                return Answered(answer=_answer(result, answers), by=who)
+                return _answered(result, answers, who)
             given = (params.input_responses or {}).get(KEY)
             if given is not None and self._redeemed(params.request_state, who, question):
-                return Answered(answer=_answer(given, answers), by=who)
+                return _answered(given, answers, who)
             raise DeferredCall(
                 InputRequiredResult(
                     input_requests={KEY: ElicitRequest(params=form)}, request_state=self._marked(who, _identity(question))
@@ -105,7 +105,7 @@ def _unnamed(ctx: Context) -> str:
     return ""
 
 
-def _form(answers: tuple[str, ...]) -> dict[str, Any]:
+def _form(answers: tuple[str, ...], confirm: str) -> dict[str, Any]:
     meaning = "yes: this once; always: this and calls like it, for as long as this connection lasts; no: not at all"
     answer = {
         "type": "string",
@@ -113,7 +113,21 @@ def _form(answers: tuple[str, ...]) -> dict[str, Any]:
         "description": meaning if "always" in answers else "yes: this once; no: not at all",
         "enum": list(answers),
     }
-    return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    fields: dict[str, Any] = {"answer": answer}
+    if confirm:
+        fields["confirm"] = {
+            "type": "string",
+            "title": "To confirm",
+            "description": "For a yes: the text that the question asks to type.",
+        }
+    return {"type": "object", "properties": fields, "required": ["answer"]}
+
+
+def _answered(result: object, answers: tuple[str, ...], who: str) -> Answered:
+    """An answer with what was typed to confirm it."""
+    content = (result.content or {}) if isinstance(result, ElicitResult) else {}
+    typed = content.get("confirm")
+    return Answered(answer=_answer(result, answers), by=who, confirm=typed if isinstance(typed, str) else "")
 
 
 def _answer(result: object, answers: tuple[str, ...]) -> Literal["yes", "no", "always"]:

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 from uuid import uuid4
@@ -44,6 +45,7 @@ from callgate.calls.environment import Ask
 from callgate.content.tool_names import unknown_name_sentence
 from callgate.errors import UsageError
 from callgate.mcp.client_requests import CLIENT, LogRelay, SdkClient
+from callgate.mcp.host import Elicit
 from callgate.mcp.offers import offer_of, page_of
 from callgate.mcp.progress import ProgressPump
 from callgate.mcp.questions import Questions, can_be_asked
@@ -69,6 +71,13 @@ NOBODY_IN_YOLO = "This client has no way to ask the user (elicitation), and no -
 Context = ServerRequestContext[Any, Any]
 
 
+@dataclass(eq=False, slots=True)
+class _Owner:
+    """The owner of what the tools need while it is running."""
+
+    elicit: Elicit | None
+
+
 class ToolServer:
     """Tools as an MCP server.
 
@@ -88,6 +97,9 @@ class ToolServer:
         spelled: Makes text of others fit to be shown in a question.
         offers: Functions that `resource` or `prompt` has marked.
     """
+
+    elicit: Elicit | None = None
+    """Answers questions of the tools' own servers in calls that a gate makes of them."""
 
     def __init__(
         self,
@@ -157,7 +169,7 @@ class ToolServer:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[ToolServer]:
         """Keep what the tools need running. Every way of serving enters it; it may be entered more than once."""
-        owner = object()
+        owner = _Owner(self.elicit)
         self._users += 1
         dispatcher = self._dispatcher = self._dispatcher or self._new_dispatcher()
         watcher: asyncio.Task[None] | None = None

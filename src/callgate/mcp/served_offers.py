@@ -99,7 +99,7 @@ class ServedOffers:
         for server in self.servers:
             found += [
                 _resource(one.uri, one.name, one.description, one.mime_type, None, templates)
-                for one in await _asked(server.resources())
+                for one in await _list_or_empty(server.resources())
                 if one.is_template == templates
             ]
         return found
@@ -113,7 +113,7 @@ class ServedOffers:
                 listed = {"name": definition.name, "description": definition.description, **title}
                 found[definition.name] = ({**listed, "arguments": _arguments(definition)}, None, definition.name)
         for server in self.servers:
-            for one in await _asked(server.prompts()):
+            for one in await _list_or_empty(server.prompts()):
                 name = one.name if one.name not in found else f"{server.name}__{one.name}"
                 taken = [
                     {"name": each.name, "description": each.description, "required": each.required} for each in one.arguments
@@ -148,7 +148,7 @@ class ServedOffers:
         await self._found(uri)
 
     async def _found(self, uri: str) -> tuple[ToolDefinition | McpServer, Mapping[str, str], str | None]:
-        """Where a resource is read: the function with its arguments, or the server; and its type.
+        """Find the source of a resource: the function with its arguments, or the server; and its type.
 
         Raises:
             MCPError: there is none.
@@ -158,7 +158,7 @@ class ServedOffers:
             if args is not None:
                 return definition, args, offer.mime_type
         for server in self.servers:
-            for one in await _asked(server.resources()):
+            for one in await _list_or_empty(server.resources()):
                 if uri == one.uri or (one.is_template and template_args(one.uri, uri) is not None):
                     return server, {}, one.mime_type
         raise MCPError(NOT_FOUND, f"There is no resource {uri!r}.", {"uri": uri})
@@ -255,7 +255,7 @@ def _page(items: list[Any], params: PaginatedRequestParams | None) -> tuple[list
         raise MCPError(INVALID_PARAMS, str(error)) from error
 
 
-async def _asked(work: Awaitable[list[Any]]) -> list[Any]:
+async def _list_or_empty(work: Awaitable[list[Any]]) -> list[Any]:
     """The list of a server; empty if it cannot be asked now."""
     try:
         return await work

@@ -90,7 +90,7 @@ class Endpoint:
 
 
 def _refusal(data: bytes) -> dict[str, Any] | None:
-    """Why a message is not read, as the body of the response; None if it is."""
+    """Return why a message is not read, as the body of the response; None if it is."""
     if len(data) > SEPARATORS_MAX and has_more_separators(data, SEPARATORS_MAX):
         return {"error": "too_large", "message": TOO_MANY, "code": 413}
     try:

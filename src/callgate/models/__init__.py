@@ -19,10 +19,28 @@ from callgate.types import JsonObject
 from callgate.user_code import is_cancelled, keeps_running
 
 __all__ = [
-    "Accepted", "AnsweredBy", "ContextCache", "Embeddings", "Item", "Mode", "Model", "ModelRequest", "PartialCall",
-    "answering", "asked", "close_items", "close_model", "count_tokens", "describe", "embed", "known_settings", "members_of",
+    "Accepted",
+    "AnsweredBy",
+    "ContextCache",
+    "Embeddings",
+    "Item",
+    "Mode",
+    "Model",
+    "ModelRequest",
+    "PartialCall",
+    "answer_items",
+    "answering",
+    "close_items",
+    "close_model",
+    "count_tokens",
+    "describe",
+    "embed",
+    "has_context_cache",
+    "known_settings",
+    "members_of",
     "origin_of",
     "provider_of_model",
+    "thinking_words",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -31,7 +49,7 @@ Mode: TypeAlias = Literal["auto", "native", "prompted"]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBy:
-    """Says, before the first chunk of an answer, which model it is from. A model that is always itself need not say it."""
+    """The name of the model, before the first chunk of its answer. A model that is always itself need not yield it."""
 
     model: str
     origin: str
@@ -47,12 +65,14 @@ class Model(Protocol):
     """A language model. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
     It may also yield events to pass on to observers: a `Notice` of a retry, a `CallArgsDelta`. A `PartialCall`
-    announces a call while its arguments are written. A coroutine
-    `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
-    where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
-    it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it
-    brings its own prompted format), `known_settings` (the settings that it understands) `count_tokens(request)` (how
-    many tokens a request has), `describe()` (the server's description of the model) and `embed(requests)` (embeddings).
+    announces a call while its arguments are written. A coroutine `prepare(request)` is called, where it exists, to get
+    ready for requests with these tools. These attributes are read where they exist: `origin` (a word for whose
+    signatures its answers carry; its name otherwise), `provider` (whose model it is, for traces), `supports_tools`
+    (False when it has no tool calling of its own), `calls_by_prompt` (True when it brings its own prompted format),
+    `known_settings` (the settings that it understands), `thinking_words` (the words that the setting `thinking` may
+    have, from the least on), `has_context_cache` (True when it uses the request's `cache`), `count_tokens(request)` (how
+    many tokens a request has), `describe()` (the server's description of the model), `embed(requests)` (embeddings) and
+    `with_name(name)` (another model at the same endpoint).
     """
 
     @property
@@ -95,6 +115,18 @@ def known_settings(model: Model) -> frozenset[str] | None:
     return None if known is None else frozenset(known)
 
 
+def thinking_words(model: Model) -> tuple[str, ...] | None:
+    """The words of the setting `thinking` for all models that may answer, from the least on; None if one does not say."""
+    said: list[Collection[str] | None] = [getattr(member, "thinking_words", None) for member in members_of(model)]
+    known = [words for words in said if words is not None]
+    return tuple(word for word in known[0] if all(word in words for words in known)) if known == said else None
+
+
+def has_context_cache(model: Model) -> bool:
+    """True if one of the models that may answer can cache the beginning of requests at its provider."""
+    return any(getattr(member, "has_context_cache", False) for member in members_of(model))
+
+
 async def describe(model: Model) -> JsonObject | None:
     """The server's own description of a model, such as its limits; None where it gives none.
 
@@ -125,7 +157,7 @@ async def count_tokens(model: Model, request: ModelRequest) -> int | None:
     return None if count is None else await count(request)
 
 
-def asked(model: Model, request: ModelRequest) -> AsyncIterator[Item]:
+def answer_items(model: Model, request: ModelRequest) -> AsyncIterator[Item]:
     """The items of an answer of a model, which may be one of the program's.
 
     Raises:
@@ -156,7 +188,7 @@ class answering:
         self._name = model.name
         self._guard = keeps_running(ModelError, f"model {self._name!r}")
         with self._guard:
-            self._items = asked(model, request)
+            self._items = answer_items(model, request)
 
     async def __aenter__(self) -> AsyncIterator[Item]:
         return self._items

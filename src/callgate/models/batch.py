@@ -7,11 +7,13 @@ A request of the runtime comes in and waits for others; its answer goes out whol
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection
+from functools import partial
 
-from callgate.errors import UsageError
+from callgate.errors import InvalidRequestError, UsageError
 from callgate.events import Notice
 from callgate.gemini.batches import BatchQueue
 from callgate.gemini.files import FileUploads
+from callgate.gemini.gone_files import missing_file_notice
 from callgate.gemini.request import SETTINGS, BodyBuilder
 from callgate.models.gemini import GeminiModel
 from callgate.request import Accepted, ModelRequest
@@ -59,7 +61,7 @@ class BatchModel:
         return [name for name in SETTINGS if name != "headers"]
 
     def expect(self, runs: int) -> None:
-        """So many runs more, or less, may ask for something."""
+        """Add to the number of runs that may send a request; negative to subtract."""
         self._queue.expect(runs)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice | Accepted, None]:
@@ -71,24 +73,43 @@ class BatchModel:
         """
         if request.settings.get("headers"):
             raise UsageError("headers= cannot be sent with a batch: its requests share one request")
+        for notice in self._bodies.notices(request):
+            yield notice
         origin = f"batch {self.origin}"
         accepted = request.accepted
+        place: tuple[str, int] | None = None
         if accepted is not None and accepted.origin == origin and "#" in accepted.id:
             name, _, number = accepted.id.partition("#")
             place = (name, int(number))
-        else:
-            ticket = self._queue.add(self._bodies.body(request))
+        gone = set[str]()
+        while True:
+            body = self._bodies.body(request)
             try:
-                place = await ticket.place
-            finally:
-                ticket.place.cancel()
+                if place is None:
+                    place = await self._placed(body)
+                yield Accepted(f"{place[0]}#{place[1]}", origin, partial(self._queue.cancel, place[0]))
+                yield Notice("progress", f"The server works on batch {place[0]}.")
+                answer = await self._queue.answer(*place)
+            except InvalidRequestError as error:
+                # A batch that is refused may be refused for a file of another request, which leaves it out.
+                is_without = error.gone_file and self._bodies.leave_out_file(error.gone_file, body)
+                if not error.gone_file or error.gone_file in gone or not (is_without or place is None):
+                    raise
+                gone.add(error.gone_file)
+                place = None
+                if is_without:
+                    yield missing_file_notice(error.gone_file)
+            else:
+                yield answer
+                return
 
-        async def cancel() -> None:
-            await self._queue.cancel(place[0])
-
-        yield Accepted(f"{place[0]}#{place[1]}", origin, cancel)
-        yield Notice("progress", f"The server works on batch {place[0]}.")
-        yield await self._queue.answer(*place)
+    async def _placed(self, body: bytes) -> tuple[str, int]:
+        """Put a request into the next batch; return its place."""
+        ticket = self._queue.add(body)
+        try:
+            return await ticket.place
+        finally:
+            ticket.place.cancel()
 
     async def aclose(self) -> None:
         """Stop the batches that are not over."""

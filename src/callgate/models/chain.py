@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 
+from callgate.declaration import without_built_in
 from callgate.errors import (
     ConnectionLostError,
     ModelError,
@@ -33,6 +35,7 @@ from callgate.models import (
     known_settings,
     origin_of,
     provider_of_model,
+    thinking_words,
 )
 from callgate.types import JsonObject
 
@@ -41,6 +44,8 @@ __all__ = ["ModelChain"]
 COOL_DOWN_S = 60.0
 """The time for which a model that was not available is tried last."""
 
+THINKING = ("none", "minimal", "low", "medium", "high", "xhigh")
+"""Words of the setting `thinking` in all APIs, from the least on."""
 UNAVAILABLE = (RateLimitedError, ServerUnavailableError, ConnectionLostError, RequestTimeoutError)
 """Errors that say nothing about the request: another model may well answer it."""
 
@@ -87,8 +92,11 @@ class ModelChain:
             model = self.models[index]
             who: AnsweredBy | None = None
             has_begun = False
+            asked, notices = (request, []) if index == 0 else _fitted(request, model)
+            for notice in notices:
+                yield notice
             try:
-                async with answering(model, request) as items:
+                async with answering(model, asked) as items:
                     async for item in items:
                         if isinstance(item, AnsweredBy):
                             who = item
@@ -127,6 +135,40 @@ class ModelChain:
         """The models in the order given, those last that were not available a moment ago."""
         now = self._clock()
         return sorted(range(len(self.models)), key=lambda index: self._down_until.get(index, 0.0) > now)
+
+
+def _fitted(request: ModelRequest, model: Model) -> tuple[ModelRequest, list[Notice]]:
+    """The request without what a model that stands in does not know, and a notice for each change.
+
+    What the first model does not know is an error of the program; in an outage of it, an answer is better than none.
+    """
+    known, words = known_settings(model), thinking_words(model)
+    is_google = provider_of_model(model).startswith("gcp.")
+    settings = {name: value for name, value in request.settings.items() if known is None or name in known}
+    left_out = [f"the setting {name!r}" for name in request.settings if name not in settings]
+    changed: list[str] = []
+    if (level := settings.get("thinking")) is not None and words is not None:
+        fitting = _fitting_level(level, words) if isinstance(level, str) else level if words and is_google else None
+        if fitting is None:
+            left_out.append("the setting 'thinking'")
+        elif fitting != level:
+            changed.append(f"{model.name} does not have thinking={level!r}, and is asked with {fitting!r}.")
+        settings = {**settings, "thinking": fitting}
+    declaration, built_in = (request.declaration, []) if is_google else without_built_in(request.declaration)
+    left_out += [f"the tool {name!r}" for name in built_in]
+    if left_out:
+        changed.append(f"{model.name} is asked without {', '.join(left_out)}, which it does not have.")
+    if not changed:
+        return request, []
+    fitted = replace(request, settings=settings, declaration=declaration)
+    return fitted, [Notice("setting_changed", text, "warning") for text in changed]
+
+
+def _fitting_level(level: str, words: Sequence[str]) -> str | None:
+    """The next level of thinking that a model has; None for one that does not think, or a word that is no level."""
+    if level.lower() not in THINKING or not words:
+        return None
+    return next((word for word in THINKING[THINKING.index(level.lower()) :] if word in words), words[-1])
 
 
 def _change(model: Model, successor: Model, error: ModelError) -> Notice:

@@ -6,6 +6,7 @@ is ever switched in silence.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,10 @@ Api: TypeAlias = Literal["generateContent", "interactions"]
 APIS: tuple[Api, ...] = ("generateContent", "interactions")
 
 
+_OTHER_NAMES = {"gpt-": "openai", "chatgpt-": "openai", "claude-": "anthropic"}
+"""Prefixes of model names that only one other provider has -> that provider."""
+
+
 def open_model(
     model: ModelLike, *, mode: Mode = "auto", api: Api | None = None, env: Env | None = None, limits: Limits | None = None
 ) -> Model:
@@ -47,8 +52,9 @@ def open_model(
 
     `limits` bound the requests to a model that is named; a model object has its own.
 
-    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` (or `google:NAME`) name the provider too,
-    `embedded` and `gemini` alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
+    A name is a Gemini model; `openai:NAME` (chat completions), `openai-responses:NAME`, `anthropic:NAME`, `embedded:NAME`
+    and `gemini:NAME` (or `google:NAME`) name the provider too, `embedded` and `gemini` alone their usual model, and a path
+    that ends in `.gguf` is a file for the embedded one.
 
     Raises:
         UsageError: it cannot be used; the message says what is missing.
@@ -61,6 +67,8 @@ def open_model(
     if isinstance(model, (list, tuple)):
         from callgate.models.chain import ModelChain
 
+        if None in model:
+            raise UsageError("a list of models holds None: name each of them")
         return ModelChain([open_model(one, mode=mode, env=env, limits=limits) for one in model])
     if model is None or isinstance(model, str):
         return in_mode(choose_model(model, env=env, limits=limits), mode)
@@ -96,12 +104,17 @@ def provider_of(name: str) -> tuple[str, str | None]:
     """
     head, colon, rest = name.partition(":")
     head = ALIASES.get(head, head)
+    if any(map(str.isspace, name)) and not name.endswith(".gguf"):
+        raise UsageError(f"the model name {name!r} has a blank in it")
+    if not name:
+        raise UsageError("the model name is empty: name one, as in 'gemini-3.8-flash' or 'openai:NAME'")
     if head in PROVIDERS:
         return head, rest or None
+    other = next((provider for start, provider in _OTHER_NAMES.items() if not colon and name.startswith(start)), None)
+    if other is not None:
+        raise UsageError(f"{name!r} is no model of Gemini's: use '{other}:{name}'")
     if name.endswith(".gguf"):
         return "embedded", name
-    if colon and (instead := _NOT_OFFERED.get(head.lower())) is not None:
-        raise UsageError(f"the model name {name!r}: {instead.format(name=rest or 'NAME')}")
     near = _nearest(head)
     if colon and "/" not in head:
         usable = f"{near or 'openai'}:{rest if near else name}"
@@ -122,8 +135,8 @@ def _nearest(word: str) -> str | None:
 
     if word.lower() in ("google", "vertex", "vertexai") or word.lower().startswith(("google-", "google_")):
         return "gemini"
-    if word.lower() in ("openai-chat", "openai_chat"):
-        return "openai"
+    if word.lower() == "claude":
+        return "anthropic"
     return next(iter(get_close_matches(word.lower(), PROVIDERS, n=1, cutoff=0.85)), None)
 
 
@@ -195,17 +208,21 @@ def _is_agent(name: str) -> bool:
 
 def _checked_api(api: str, source: str) -> Api:
     for known in APIS:
-        if isinstance(api, str) and known.lower() == api.replace("_", "").lower():  # pyright: ignore[reportUnnecessaryIsInstance]
+        if api == known:
             return known
     raise UsageError(f"{source}={api!r}: use one of {', '.join(map(repr, APIS))}")
 
 
-def _openai(name: str | None, env: Env, limits: Limits | None) -> Model:
-    from callgate.models.openai import OpenAIModel
+def _named(kind: str, whose: str, example: str) -> Callable[[str | None, Env, Limits | None], Model]:
+    """The opener of models of a provider that has no usual one; `kind` is the module and the class."""
 
-    if name is None:
-        raise UsageError("an OpenAI-compatible server has many models: name one, for example openai:gpt-5.2")
-    return OpenAIModel(name, env=env, limits=limits)
+    def open_named(name: str | None, env: Env, limits: Limits | None) -> Model:
+        if name is None:
+            raise UsageError(f"{whose} has many models: name one, for example {example}")
+        module, _, model = kind.partition(":")
+        return getattr(importlib.import_module(f"callgate.models.{module}"), model)(name, env=env, limits=limits)
+
+    return open_named
 
 
 def _embedded(name: str | None, env: Env, limits: Limits | None) -> Model:
@@ -218,24 +235,14 @@ def _embedded(name: str | None, env: Env, limits: Limits | None) -> Model:
 
 PROVIDERS: dict[str, Callable[[str | None, Env, Limits | None], Model]] = {
     "gemini": _gemini,
-    "openai": _openai,
+    "openai": _named("openai:OpenAIModel", "an OpenAI-compatible server", "openai:gpt-5.2"),
+    "openai-responses": _named("openai_responses:OpenAIResponsesModel", "OpenAI", "openai-responses:gpt-5.2"),
+    "anthropic": _named("anthropic:AnthropicModel", "Anthropic", "anthropic:claude-opus-4-6"),
     "embedded": _embedded,
 }
 """Name of a provider -> what opens one of its models."""
 
-ALIASES = {"google": "gemini"}
-"""Another name of a provider -> the provider."""
-
-_ANTHROPIC = (
-    "there are no models by Anthropic's Messages API; there are those of Gemini ('gemini:NAME'), of servers with OpenAI's "
-    "chat completions ('openai:NAME' with OPENAI_BASE_URL, also a gateway to Anthropic's) and 'embedded'. "
-    "`callgate serve` has /v1/messages for clients of Anthropic"
-)
-_RESPONSES = (
-    "there are no models by OpenAI's Responses API; 'openai:{name}' asks the same one by chat completions. "
-    "`callgate serve` has /v1/responses for clients of OpenAI"
-)
-_NOT_OFFERED = {
-    "anthropic": _ANTHROPIC, "claude": _ANTHROPIC, "openai-responses": _RESPONSES, "openai_responses": _RESPONSES,
+ALIASES = {
+    "google": "gemini", "openai-chat": "openai", "openai_chat": "openai", "openai_responses": "openai-responses",
 }  # fmt: skip
-"""Prefix of another program's names -> what there is instead."""
+"""Another name of a provider -> the provider."""

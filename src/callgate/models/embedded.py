@@ -22,6 +22,7 @@ from callgate.content.read import text_of
 from callgate.embedded import prompt
 from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.decoder import Decoded, Decoder, Step
+from callgate.embedded.effects import with_effects_checked
 from callgate.embedded.engine import Engine, EngineSettings, on_loop, shared_engine, until
 from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.mentions import Mentions, mentions_of
@@ -33,7 +34,7 @@ from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checke
 from callgate.errors import LimitExceededError
 from callgate.events import Notice
 from callgate.history.repair import starts_exchange
-from callgate.request import ModelRequest, with_output_told
+from callgate.request import ModelRequest, with_output_prompt
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
 __all__ = ["EmbeddedModel"]
@@ -164,7 +165,7 @@ class EmbeddedModel:
         await self._engine.ready()
         form = None if request.definitions else request.output
         if request.output is not None and (self._own or form is None):
-            request = with_output_told(request)
+            request = with_output_prompt(request)
         if self._announce:
             self._announce = False
             yield Notice("embedded_model", ABOUT)
@@ -214,7 +215,7 @@ class EmbeddedModel:
             if number:
                 yield say([text_part("\n")])
             body = self._body(request, plan, text, form, is_prose=decoded is not None)
-            async for chunk in self._spoken("/v1/completions", body, answer, plan.tools):
+            async for chunk in self._stream_prose("/v1/completions", body, answer, plan.tools):
                 yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -235,12 +236,11 @@ class EmbeddedModel:
 
         named = [tool for tool in plan.tools if tool.name == plan.tool_choice]
         must_call = bool(named) or plan.tool_choice == "required"
-        decoder = Decoder(
-            ask, named or plan.tools, plan.mentions, may_ask=self._ask and not must_call, is_first=plan.is_first
-        )
+        asks = self._ask and not must_call
+        decoder = Decoder(ask, named or plan.tools, plan.mentions, may_ask=asks, is_first=plan.is_first)
         decoded = await decoder.decode(texts[0], must_call=must_call)
         logger.debug("decoded: %s", decoder.trace)
-        return decoded
+        return decoded if must_call else with_effects_checked(decoded, plan.tools, plan.spoken)
 
     def _decided(self, decoded: Decoded, answer: _Answer) -> list[JsonObject | Notice]:
         """The last chunk, with the calls, or with a question for what is missing and a notice of it."""
@@ -251,12 +251,12 @@ class EmbeddedModel:
             items.append(Notice("asked_instead", held))
             parts = [text_part(question(decoded.tool, decoded.missing))]
         elif decoded.is_declined:
-            parts = [text_part(DECLINED)]
+            parts = [text_part(decoded.why or DECLINED)]
         else:
             parts = [call_part(FunctionCall(name=name, args=args)) for name, args in decoded.calls]
         return [*items, say(parts, finish_reason="STOP", usage=answer.usage, model=self._name)]
 
-    async def _spoken(
+    async def _stream_prose(
         self, path: str, body: Mapping[str, Any], answer: _Answer, tools: Sequence[ToolDefinition]
     ) -> AsyncGenerator[JsonObject, None]:
         """The prose of one answer as it is made; what else came of it is kept in `answer`."""
@@ -395,7 +395,7 @@ class EmbeddedModel:
             **_sampling(request.settings),
         }
         if request.definitions and not await self._knows_tools():
-            async for item in self._told_answer(request, body):
+            async for item in self._prompted_answer(request, body):
                 yield item
             return
         reader, usage = ChatReader(), None
@@ -413,7 +413,7 @@ class EmbeddedModel:
             self._template_has_tools = bool(capabilities.get("supports_tools") and capabilities.get("supports_tool_calls"))
         return self._template_has_tools
 
-    async def _told_answer(
+    async def _prompted_answer(
         self, request: ModelRequest, body: Mapping[str, Any]
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Declare tools as text for a model without function calling, and hold it to calls or prose by the grammar."""
@@ -429,7 +429,7 @@ class EmbeddedModel:
             "messages": [{"role": role, "content": text} for role, text in messages],
             "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
         }
-        async for chunk in self._spoken("/v1/chat/completions", body, answer, tools):
+        async for chunk in self._stream_prose("/v1/chat/completions", body, answer, tools):
             yield chunk
         for item in self._ended(answer, plan):
             yield item

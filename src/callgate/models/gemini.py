@@ -7,7 +7,7 @@ knowledge of the wire is in `callgate.gemini`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from callgate.gemini.client import EMBED_MAX, GeminiClient
 from callgate.gemini.exchange import GeminiExchange
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
+from callgate.gemini.thinking_config import thinking_words
 from callgate.request import Embeddings, ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options
@@ -143,6 +144,14 @@ class GeminiModel(GoogleResources):
         options = http_options(http, ssl, headers, has_client=client is not None)
         self._client = client or GeminiClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind, f"{surface.base_url} {surface.version}")
+        self._is_guest = False
+        """True if the client is that of another model."""
+
+    def with_name(self, name: str) -> GeminiModel:
+        """Return a model of another name at the same endpoint, with the connections of this one, which it does not close."""
+        model = GeminiModel(name, client=self._client)
+        model._is_guest = True
+        return model
 
     @cached_property
     def caches(self) -> CacheManager:
@@ -189,6 +198,18 @@ class GeminiModel(GoogleResources):
         """The settings that it understands."""
         return SETTINGS
 
+    @property
+    def thinking_words(self) -> Collection[str]:
+        """The words that the setting `thinking` may have, from the least on."""
+        return thinking_words(self._name)
+
+    @property
+    def has_context_cache(self) -> bool:
+        """True if the server makes cached contents for it, as far as its name tells."""
+        from callgate.gemini.caches import CacheManager
+
+        return CacheManager.is_possible(self._name)
+
     def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice]:
         """Ask the model; gives chunks as they arrive, and a notice for every wait.
 
@@ -206,20 +227,28 @@ class GeminiModel(GoogleResources):
             ModelError: the server does not say.
             UsageError: a setting or a mix of tools that cannot work.
         """
-        body = self._bodies.body(request)
-        kind = self._client.surface.kind
-        try:
-            return await self._client.count_tokens(self._name, counting(body, self._name, kind))
-        except InvalidRequestError as error:
-            if not self._bodies.learn_unknown(error.unknown_fields, body) or (again := self._bodies.body(request)) == body:
-                raise
-        return await self._client.count_tokens(self._name, counting(again, self._name, kind))
+        kind, before = self._client.surface.kind, b""
+        while True:
+            body = self._bodies.body(request)
+            try:
+                return await self._client.count_tokens(self._name, counting(body, self._name, kind))
+            except InvalidRequestError as error:
+                # Each refusal leaves out something more, so that this comes to an end.
+                is_without = error.gone_file and self._bodies.leave_out_file(error.gone_file, body)
+                if body == before or not (is_without or self._bodies.learn_unknown(error.unknown_fields, body)):
+                    raise
+            before = body
+
+    async def delete_cached(self, contents: Callable[[], Iterable[bytes]]) -> int:
+        """Delete the cached contents that hold one of these, as they are encoded; return how many."""
+        return await self.caches.delete_with(contents) if "caches" in vars(self) else 0
 
     async def aclose(self) -> None:
         """Delete the cached contents, and close the connections of the running event loop."""
         if "caches" in vars(self):
             await self.caches.aclose()
-        await self._client.aclose()
+        if not self._is_guest:
+            await self._client.aclose()
 
 
 def _resource_name(surface: Surface, name: str) -> str:

@@ -22,6 +22,7 @@ from callgate.errors import (
     RequestTimeoutError,
     UsageError,
 )
+from callgate.events import Notice
 from callgate.gemini.exchange import HOPS_MAX, Continuation
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
@@ -51,13 +52,23 @@ class GenaiModel:
             raise UsageError(f"{client!r} is not a google.genai.Client: pass one, or use GeminiModel without it")
         self._client = client
         self._name = name
-        self._total_s = (limits or Limits()).total_s
+        self._limits = limits or Limits()
+        self._total_s = self._limits.total_s
         self._bodies = BodyBuilder(name, "vertex" if client.vertexai else "developer")
 
     @property
     def name(self) -> str:
         """The model's name."""
         return self._name
+
+    @property
+    def provider(self) -> str:
+        """The provider."""
+        return "gcp.vertex_ai" if self._client.vertexai else "gcp.gemini"
+
+    def with_name(self, name: str) -> GenaiModel:
+        """Return a model of another name with the same client."""
+        return GenaiModel(self._client, name, limits=self._limits)
 
     @property
     def origin(self) -> str:
@@ -69,8 +80,8 @@ class GenaiModel:
         """True if the model has function calling, as far as its name tells."""
         return WITHOUT_TOOLS.match(self._name) is None
 
-    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject, None]:
-        """Ask the model; yields chunks as they arrive.
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Ask the model; yields chunks as they arrive, and a notice for a setting that is not sent as it was asked for.
 
         Raises:
             ModelError: there is no answer, or it broke off.
@@ -78,6 +89,8 @@ class GenaiModel:
         """
         if request.settings.get("headers"):
             raise UsageError("the setting 'headers' is for GeminiModel; give those of a genai.Client to its http_options")
+        for notice in self._bodies.notices(request):
+            yield notice
         continuation = Continuation()
         deadline = asyncio.get_running_loop().time() + self._total_s
         tools = list(request.declaration.names.values())

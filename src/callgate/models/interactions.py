@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from callgate.base_errors import checked_values, expect
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
+from callgate.gemini.thinking_config import thinking_words
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
 from callgate.interactions.request import SETTINGS, BodyBuilder
@@ -74,6 +75,14 @@ class InteractionsModel(GoogleResources):
         self._client = client or InteractionsClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind)
         self._now = now
+        self._is_guest = False
+        """True if the client is that of another model."""
+
+    def with_name(self, name: str) -> InteractionsModel:
+        """Return a model of another name at the same endpoint, with the connections of this one, which it does not close."""
+        model = InteractionsModel(name, client=self._client, now=self._now)
+        model._is_guest = True
+        return model
 
     def _resource_client(self) -> GeminiClient:
         return self._client.resources()
@@ -103,8 +112,13 @@ class InteractionsModel(GoogleResources):
         """The settings that it understands."""
         return SETTINGS
 
+    @property
+    def thinking_words(self) -> Collection[str]:
+        """The words that the setting `thinking` may have, from the least on."""
+        return thinking_words(self._name, only_levels=True)
+
     def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted | PartialCall]:
-        """Ask the model; gives chunks as they arrive, a notice for every wait, and the id of a background run.
+        """Ask the model; gives chunks as they arrive, a notice for every wait, and the id by which the server keeps them.
 
         Raises:
             ModelError: there is no answer, or it broke off.
@@ -137,7 +151,8 @@ class InteractionsModel(GoogleResources):
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        await self._client.aclose()
+        if not self._is_guest:
+            await self._client.aclose()
 
 
 def _batches(ids: list[str], size: int) -> Iterator[list[str]]:

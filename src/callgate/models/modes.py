@@ -19,8 +19,8 @@ from callgate.models import (
     Mode,
     Model,
     ModelRequest,
+    answer_items,
     answering,
-    asked,
     close_items,
     close_model,
     count_tokens,
@@ -115,7 +115,7 @@ class ByAbility:
             ModelError: there is no answer to be had.
         """
         if self._has_tools or not request.definitions:
-            return _Native(asked(self._native, request), request, self._by_prompt_instead)
+            return _Native(answer_items(self._native, request), request, self._by_prompt_instead)
         return self._by_prompt(request)
 
     def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupportedError) -> tuple[Notice, AsyncIterator[Item]]:
@@ -159,13 +159,18 @@ class _Native:
         self._request = request
         self._instead: _Instead | None = instead
 
+    @property
+    def is_sound(self) -> bool:
+        """True if the newest chunk is known to be plain JSON within the limits of a call."""
+        return getattr(self._items, "is_sound", False)
+
     def __aiter__(self) -> _Native:
         return self
 
     def __anext__(self) -> Awaitable[Item]:
-        return self._items.__anext__() if self._instead is None else self._begun(self._instead)
+        return self._items.__anext__() if self._instead is None else self._first_item(self._instead)
 
-    async def _begun(self, instead: _Instead) -> Item:
+    async def _first_item(self, instead: _Instead) -> Item:
         """The next item before any of the answer itself: only so long can tools be refused."""
         try:
             item = await self._items.__anext__()

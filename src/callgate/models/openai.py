@@ -18,7 +18,7 @@ from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import LESSONS, learned
-from callgate.openai.request import SETTINGS, BodyBuilder
+from callgate.openai.request import SETTINGS, THINKING, BodyBuilder
 from callgate.request import Embeddings, ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import checked_headers
@@ -72,6 +72,14 @@ class OpenAIModel:
         self._bodies = BodyBuilder(name)
         self._supports_tools = self._client.quirks.supports_tools
         self._has_asked = False
+        self._is_guest = False
+        """True if the client is that of another model."""
+
+    def with_name(self, name: str) -> OpenAIModel:
+        """Return a model of another name at the same endpoint, with the connections of this one, which it does not close."""
+        model = OpenAIModel(name, client=self._client)
+        model._is_guest = True
+        return model
 
     @property
     def name(self) -> str:
@@ -92,6 +100,11 @@ class OpenAIModel:
     def known_settings(self) -> Collection[str]:
         """The settings that its server understands."""
         return (*SETTINGS, *self._client.quirks.settings)
+
+    @property
+    def thinking_words(self) -> Collection[str]:
+        """The words that the setting `thinking` may have, from the least on."""
+        return THINKING
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Ask the model; yields chunks as they arrive, and a notice for every wait.
@@ -147,7 +160,8 @@ class OpenAIModel:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        await self._client.aclose()
+        if not self._is_guest:
+            await self._client.aclose()
 
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         quirks, names = self._client.quirks, request.declaration.names

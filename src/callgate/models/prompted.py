@@ -45,7 +45,7 @@ from callgate.prompted import (
     render_content,
     render_tools,
 )
-from callgate.request import ModelRequest, with_output_told
+from callgate.request import ModelRequest, with_output_prompt
 from callgate.strict_json import AnnotatedObject, Bad
 from callgate.types import FunctionCall, JsonObject, Part, ToolChoice
 
@@ -118,7 +118,7 @@ class PromptedModel:
         """
         names = request.declaration.names
         answer = _Answer(names, may_call=request.tool_choice != "none") if names else None
-        async with answering(self._inner, self._asked(request)) as items:
+        async with answering(self._inner, self._inner_request(request)) as items:
             async for item in items:
                 if isinstance(item, AnsweredBy):
                     yield AnsweredBy(item.model, f"prompted:{item.model}")
@@ -134,7 +134,7 @@ class PromptedModel:
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The number of tokens of a request with its tools as text, if the inner model can count them."""
-        return await count_tokens(self._inner, self._asked(request))
+        return await count_tokens(self._inner, self._inner_request(request))
 
     async def describe(self) -> JsonObject | None:
         """The description of the inner model by its server, if there is one."""
@@ -148,7 +148,7 @@ class PromptedModel:
         """Let go of what the inner model holds open."""
         await close_model(self._inner)
 
-    def _asked(self, request: ModelRequest) -> ModelRequest:
+    def _inner_request(self, request: ModelRequest) -> ModelRequest:
         """The request that the inner model gets."""
         key = (id(request.declaration), request.tool_choice)
         kept = self._prompts.get(key)
@@ -161,7 +161,7 @@ class PromptedModel:
             kept = self._prompts[key] = (request, text, without_functions(request.declaration))
         _, text, declaration = kept
         if text:  # Held to a schema, it could not write calls.
-            request = with_output_told(request)
+            request = with_output_prompt(request)
         return replace(
             request,
             conversation=self._conversation(request.conversation),
@@ -265,7 +265,7 @@ class _Answer:
         candidate = candidate_of(chunk)
         if candidate.get("content") is not None or self._ready:
             chunk = with_parts(chunk, self._drained())
-        known: list[JsonObject | Notice] = [*self._told(), *([self._last] if self._last else [])]
+        known: list[JsonObject | Notice] = [*self._take_notices(), *([self._last] if self._last else [])]
         self._last = chunk if finish_of(candidate)[0] is not None else None
         return known if self._last else [*known, chunk]
 
@@ -280,7 +280,7 @@ class _Answer:
             self._notices.append(
                 Notice("text_after_calls", f"The model went on after its calls; that is no answer yet: {_short(rest)}")
             )
-        known: list[JsonObject | Notice] = [*self._told()]
+        known: list[JsonObject | Notice] = [*self._take_notices()]
         if rest := self._drained():
             last = self._last or {}
             given = parts_of(candidate_of(last).get("content") or {})
@@ -330,7 +330,7 @@ class _Answer:
         self._calls += 1
         self._ready.append(part)
 
-    def _told(self) -> list[Notice]:
+    def _take_notices(self) -> list[Notice]:
         notices, self._notices = self._notices, []
         return notices
 

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 from callgate import strict_json
@@ -20,10 +20,11 @@ from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError,
 from callgate.events import Notice
 from callgate.openai.answer import embeddings_in, finish_reason_of, is_embedding, prompt_tokens_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
-from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
+from callgate.openai.quirks import Quirks, quirks_of_answer, quirks_of_headers, quirks_of_url
+from callgate.openai.responses_answer import response_ended, response_error_in, response_says_something
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
-from callgate.wire.credentials import checked_base_url, checked_key, expect_key, split_login
+from callgate.wire.credentials import checked_base_url, checked_key, expect_key, is_local, split_login
 from callgate.wire.dialect import HttpRequest, Response
 from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
@@ -35,6 +36,9 @@ __all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"
 OPENAI_URL = "https://api.openai.com/v1"
 LOOK_S = 5.0
 """The time-out for asking a server for its capabilities."""
+
+Api: TypeAlias = Literal["chat/completions", "responses"]
+"""An API of OpenAI's for conversations, by its path."""
 
 _SYSTEM = SystemClock()
 
@@ -62,8 +66,12 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The URL of requests."""
-        return f"{self.base_url.rstrip('/')}/chat/completions"
+        """The URL of requests for chat completions."""
+        return self.url_of("chat/completions")
+
+    def url_of(self, path: str) -> str:
+        """The URL of a path of the API."""
+        return f"{self.base_url.rstrip('/')}/{path}"
 
     def beside(self, path: str) -> str:
         """A path of the server outside of the API."""
@@ -98,7 +106,7 @@ def endpoint_from_environment(
 
 
 class OpenAIClient:
-    """A client for one endpoint. Connections are kept alive for a while, at most until `aclose`."""
+    """A client for one API of an endpoint. Connections are kept alive for a while, at most until `aclose`."""
 
     def __init__(
         self,
@@ -109,11 +117,13 @@ class OpenAIClient:
         health: EndpointHealth | None = None,
         dice: random.Random | None = None,
         options: HttpOptions | None = None,
+        api: Api = "chat/completions",
     ) -> None:
         self.endpoint = endpoint
+        self.url = endpoint.url_of(api)
         self._clock = clock or _SYSTEM
         self._health = health
-        self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
+        self._dialect = _DIALECTS[api](quirks_of_url(endpoint.base_url))
         self._http = HttpClient(
             self._dialect, auth=endpoint.credentials, clock=self._clock, limits=limits, dice=dice, options=options
         )
@@ -148,10 +158,10 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        health = self._health or health_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
+        health = self._health or health_for((self.url, model, hash(self.endpoint.api_key)), self._clock)
         tools = names.values()
         request = HttpRequest(
-            url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names, headers=headers
+            url=self.url, body=body, stream=stream, model=model, tools=tools, declared=names, headers=headers
         )
         items = self._http.chunks(request, health)
         try:
@@ -178,7 +188,7 @@ class OpenAIClient:
         if found is None:
             return None
         headers, props = found
-        self._dialect.told_by(headers)
+        self._dialect.learn_from_headers(headers)
         caps: Any = props.get("chat_template_caps")
         found: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
         return found if isinstance(found, bool) else None
@@ -189,7 +199,7 @@ class OpenAIClient:
         Raises:
             InvalidRequestError: it says that there is no such model.
         """
-        url = f"{self.endpoint.base_url.rstrip('/')}/models/{quote(model, safe='/:')}"
+        url = self.endpoint.url_of(f"models/{quote(model, safe='/:')}")
         try:
             status, headers, data = await self._http.call("GET", url, headers={})
             found: Any = strict_json.parse(data)
@@ -211,7 +221,7 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or not one for each of them.
         """
-        url = f"{self.endpoint.base_url.rstrip('/')}/embeddings"
+        url = self.endpoint.url_of("embeddings")
         body: JsonObject = {"model": model, "input": list(inputs), "encoding_format": "float"}
         body |= {} if dimensions is None else {"dimensions": dimensions}
         health = self._health or health_for((url, model, hash(self.endpoint.api_key)), self._clock)
@@ -250,11 +260,11 @@ class _ChatCompletions:
             return True, True
         return says_something(chunk), finish_reason_of(chunk) is not None
 
-    def heard(self, response: Response) -> None:
+    def inspect_response(self, response: Response) -> None:
         if self._is_guess:
-            self.told_by(response.headers)
+            self.learn_from_headers(response.headers)
 
-    def told_by(self, headers: Mapping[str, str]) -> None:
+    def learn_from_headers(self, headers: Mapping[str, str]) -> None:
         self._learn_quirks(quirks_of_headers(headers))
 
     def _learn_quirks(self, found: Quirks | None) -> None:
@@ -263,3 +273,26 @@ class _ChatCompletions:
             self._is_guess = False
             if found.server != self.quirks.server:
                 self.quirks = found
+
+
+class _Responses(_ChatCompletions):
+    """The protocol of the Responses API; errors and quirks are those of the same servers."""
+
+    @staticmethod
+    def error_in(chunk: Mapping[str, Any]) -> JsonObject | None:
+        return response_error_in(chunk) or (None if chunk.get("object") == "response" else error_in(chunk))
+
+    def failure_of(
+        self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
+    ) -> Failure:
+        failure = failure_of_body(status, error, headers, now=now, sent=sent, quirks=self.quirks)
+        if status in (404, 405) and isinstance(failure.error, InvalidRequestError) and not failure.error.is_model_unknown:
+            failure.error.args = (f"{failure.error}; not every server has the Responses API: 'openai:{sent.model}' asks for "
+                                  "chat completions",)  # fmt: skip
+        return failure
+
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        return response_says_something(chunk), response_ended(chunk)
+
+
+_DIALECTS: Mapping[Api, type[_ChatCompletions]] = {"chat/completions": _ChatCompletions, "responses": _Responses}

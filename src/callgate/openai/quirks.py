@@ -6,7 +6,6 @@ errors have taught. This file sends nothing.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 from callgate.types import JsonObject
 
 __all__ = [
-    "LESSONS", "QUIRKS", "Quirks", "is_local", "learned", "quirks_of_answer", "quirks_of_headers", "quirks_of_url",
+    "LESSONS", "QUIRKS", "Quirks", "learned", "quirks_of_answer", "quirks_of_headers", "quirks_of_url",
     "tools_refused",
 ]  # fmt: skip
 
@@ -169,16 +168,6 @@ LESSONS: tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...] = (
         {"developer": None},
     ),
 )
-
-
-def is_local(url: str) -> bool:
-    """True if a URL leads to this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-        return address.is_loopback or address.is_unspecified
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def quirks_of_url(url: str) -> Quirks:

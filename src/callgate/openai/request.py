@@ -14,10 +14,10 @@ from callgate.errors import UsageError
 from callgate.openai.messages import MessageWriter
 from callgate.openai.quirks import Quirks
 from callgate.openai.tools import tools_of
-from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_told
+from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_prompt
 from callgate.types import JsonObject
 
-__all__ = ["SETTINGS", "BodyBuilder", "settings_of"]
+__all__ = ["SETTINGS", "THINKING", "BodyBuilder", "settings_of"]
 
 # Setting -> its field. One that servers name differently is in the table of quirks.
 _PLAIN = {
@@ -32,7 +32,8 @@ _PLAIN = {
     "logit_bias": "logit_bias",
     "user": "user",
 }
-_LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh")
+THINKING = ("none", "minimal", "low", "medium", "high", "xhigh")
+"""The words of the setting `thinking`, from the least on."""
 # Written by callgate itself, so that no setting may replace them.
 _OURS = ("messages", "tools", "model", "stream")
 _KEPT_MAX = 64
@@ -55,7 +56,7 @@ class BodyBuilder:
         if request.output is not None and not (
             quirks.schema and (quirks.schema_beside_tools or not request.declaration.names)
         ):
-            request = with_output_told(request)
+            request = with_output_prompt(request)
         messages = self._writer.messages(request, quirks, model=self._model)
         return b'{"messages":[' + b",".join(messages) + b"]," + self._around(request, quirks, stream)[1:]
 
@@ -117,9 +118,9 @@ def settings_of(settings: Mapping[str, Any], quirks: Quirks, *, has_tools: bool 
 
 
 def _thinking(value: Any, settings: Mapping[str, Any]) -> JsonObject:
-    if isinstance(value, str) and value.lower() in _LEVELS:
+    if isinstance(value, str) and value.lower() in THINKING:
         return {"reasoning_effort": value.lower()}
-    raise UsageError(f"thinking={value!r}: a chat completion has levels only; use one of {', '.join(map(repr, _LEVELS))}")
+    raise UsageError(f"thinking={value!r}: a chat completion has levels only; use one of {', '.join(map(repr, THINKING))}")
 
 
 def _mime_type(value: Any, settings: Mapping[str, Any]) -> JsonObject:

@@ -12,7 +12,7 @@ from callgate import user_code
 from callgate.threads import THREADS
 from callgate.types import FunctionCall, ToolDefinition
 
-__all__ = ["Answered", "Approval", "Approve", "asked"]
+__all__ = ["Answered", "Approval", "Approve", "request_approval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class Answered:
     args: Mapping[str, Any] | None = None
     """Arguments to run the call with instead; only with a yes."""
     message: str = ""
-    """Why. With a no the model is told of it."""
+    """Reason for the answer. The model sees the reason of a no."""
     by: str = ""
-    """Who answered, for the audit log; empty: the user of the program."""
+    """Person who answered, for the audit log; empty: the user of the program."""
     confirm: str = ""
     """The text that was typed to confirm the call, where a rule has `confirm`."""
 
@@ -43,7 +43,7 @@ class Approve(Protocol):
         ...
 
 
-async def asked(approve: Approve, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+async def request_approval(approve: Approve, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
     """Ask, and return the answer. Nothing else stands still meanwhile, even where somebody is asked by `input()`.
 
     A sync function waits in a thread of our own: a person who takes long holds up neither asyncio's own threads, nor tools,

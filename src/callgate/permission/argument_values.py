@@ -44,7 +44,7 @@ class Argument:
 
     def fits_widely(self, test: Glob | Regex) -> bool:
         """True if one of its values, in any form, is one that the pattern means."""
-        return any(self._is_wide(test, value) for value in (self._written, *self._views)) or any(self._meant(test))
+        return any(self._is_wide(test, value) for value in (self._written, *self._views)) or any(self._intended(test))
 
     def fits_narrowly(self, test: Glob | Regex) -> bool:
         """True if all of its values, as the tool gets them, are what the pattern says."""
@@ -55,7 +55,7 @@ class Argument:
             return True
         if any(self._is_narrow(test, value, _number_texts) for value in self._views):
             return True
-        meant = self._meant(test)
+        meant = self._intended(test)
         return bool(meant) and all(meant) and not data_keys(self._definition, self._written)
 
     def _leaves(self, value: Any) -> list[Any]:
@@ -88,14 +88,14 @@ class Argument:
             return []
         return [view[self._name] for view in self._running({**self._args, self._name: value}) if self._name in view]
 
-    def _meant(self, test: Glob | Regex) -> list[bool]:
+    def _intended(self, test: Glob | Regex) -> list[bool]:
         """For each single value: True if the rule's own text in its place would be the same to the tool."""
         if test.literal is None or not self._views:
             return []
         places = list(itertools.islice(_places(self._written), PLACES_MAX + 1))
-        return [self._is_meant(place, test.literal) for place in places] if len(places) <= PLACES_MAX else []
+        return [self._is_intended(place, test.literal) for place in places] if len(places) <= PLACES_MAX else []
 
-    def _is_meant(self, place: tuple[Any, ...], literal: str) -> bool:
+    def _is_intended(self, place: tuple[Any, ...], literal: str) -> bool:
         same = self._views[-1]
         return any(_are_equal(self._read(_with(self._written, place, said))[-1:], [same]) for said in _spellings(literal))
 

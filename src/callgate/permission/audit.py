@@ -32,12 +32,24 @@ from callgate.permission.audit_files import (
     files_of,
     head_path,
     open_private,
+    probe_room,
     read_key,
     reading,
     rotated,
     write_all,
 )
-from callgate.permission.hash_chain import GENESIS, HEAD_BYTES, Head, Link, Walk, read_record, seal, truncated_record
+from callgate.permission.hash_chain import (
+    GENESIS,
+    HEAD_BYTES,
+    UNANCHORED,
+    Head,
+    Link,
+    Walk,
+    read_record,
+    seal,
+    time_in,
+    truncated_record,
+)
 from callgate.permission.redact import Redactor
 from callgate.types import JsonObject
 
@@ -51,9 +63,9 @@ __all__ = ["AuditLog", "Verified", "files_of", "records_of", "verify"]
 logger = logging.getLogger("callgate.outages")
 
 SAID_S = 60.0
-"""How often it is said that a log cannot be written."""
+"""Seconds between two reports that a log cannot be written."""
 FILE_BYTES = 64 * 1024 * 1024
-"""How large a file gets before the next one is begun."""
+"""Size of a file at which the next one is started."""
 TAIL_BYTES = 1024 * 1024
 
 
@@ -101,7 +113,7 @@ class AuditLog:
         self._lock = threading.Lock()
         self._log = -1
         self._file = (-1, -1)
-        """Which file the log is: others may put another one in its place."""
+        """Identity of the log's file: other programs may put another one in its place."""
         self._head = -1
         self._process = os.getpid()
         self._is_torn = False
@@ -110,7 +122,7 @@ class AuditLog:
         self.failures = 0
         """Writes that failed."""
         self.error: str | None = None
-        """The sentence about the last write, if it failed."""
+        """The sentence about the last write or probe, if it failed."""
         self._said_s = -math.inf
         self._size = -1
         """The size of the log when this process wrote to it last; another size means that another one wrote."""
@@ -151,15 +163,38 @@ class AuditLog:
             raise AuditError(self._sentence(error)) from error
         self.close()
 
+    def probe(self) -> str | None:
+        """Try whether a record could be written now, without one. May wait for the disk.
+
+        Returns:
+            The sentence on why not, which is in `error` then, too; None if it could.
+        """
+        try:
+            with self._lock, self._alone():
+                os.close(open_private(self.path, os.O_APPEND))
+                if self.anchor is not None:
+                    os.close(open_private(self.anchor, os.O_APPEND))
+            probe_room(self.path.parent)
+        except (OSError, AuditError) as error:
+            return self._noted(error)
+        if self.error is not None:
+            self.error = None
+            logger.warning("the audit log %r can be written again", str(self.path))
+        return None
+
     def _failed(self, error: OSError | AuditError) -> AuditError:
-        """Note that a write failed, and say so once in a while: calls are refused, and each of them would say it twice."""
-        said = self._sentence(error)
+        """Count a write that failed."""
         self.failures += 1
+        return AuditError(self._noted(error))
+
+    def _noted(self, error: OSError | AuditError) -> str:
+        """Note why the log cannot be written, and log it once in a while: calls are refused, and each would log it twice."""
+        said = self._sentence(error)
         if self.error is None or time.monotonic() >= self._said_s + SAID_S:
             self._said_s = time.monotonic()
             logger.error("%s; calls are refused until it can be", said)
         self.error = said
-        return AuditError(said)
+        return said
 
     def _sentence(self, error: OSError | AuditError) -> str:
         if isinstance(error, AuditError):
@@ -239,7 +274,10 @@ class AuditLog:
             self._log = -1
         self._open_log()
         found = self._find_end()
-        if self.anchor is not None and self.anchor.exists() and (anchors := anchors_of(self.anchor)[0]):
+        anchors = anchors_of(self.anchor)[0] if self.anchor is not None and self.anchor.exists() else []
+        if self.anchor is not None and not anchors and self._link.count:
+            found.append({"kind": UNANCHORED, "has": self._link.count})
+        elif anchors:
             # The anchor knows every end but one that a crash kept from it.
             last = anchors[-1][0]
             kind = "appended" if last.count < self._link.count else "lost" if last.count > self._link.count else None
@@ -330,9 +368,9 @@ class Verified:
     """Traces of crashes."""
     files: tuple[Path, ...] = ()
     keyed_since: float | None = None
-    """The time of the first record that is sealed with the key; only its holder can have made what came since."""
+    """The time of the first record sealed with the key that has one; only its holder can have made what came since."""
     anchored_since: float | None = None
-    """The time of the first end that the anchor holds; what came before its last one can only be as it was."""
+    """The time of the first record whose end the anchor holds; what came before its last one can only be as it was."""
 
     @property
     def guarantee(self) -> str:
@@ -353,8 +391,8 @@ class Verified:
                 " or by a program that can also rewrite the anchor."
             )
         return (
-            "Neither a key nor an anchor was used: not found would be a log written anew by a program that can write both it"
-            " and its .head file."
+            "No record is sealed with a key, and none is anchored: not found would be a log written anew by a program that"
+            " can write both it and its .head file."
         )
 
 
@@ -387,17 +425,20 @@ def verify(
             sizes = [os.fstat(stream.fileno()).st_size for _, stream in streams]
         wanted = {head, *(link.hash for link, _ in anchors)}
         wanted |= {stored.link.hash, stored.before.hash} if stored else set()
-        seen = {GENESIS: 0}
+        seen: dict[str, tuple[int, JsonObject]] = {GENESIS: (0, {})}
         for (file, stream), size in zip(streams, sizes, strict=True):
-            for _ in walk.lines(_lines(stream, size), file.name):
+            for record in walk.lines(_lines(stream, size), file.name):
                 if walk.link.hash in wanted:
-                    seen[walk.link.hash] = walk.link.count
+                    seen[walk.link.hash] = walk.link.count, {"at": record.get("at")}
     walk.end(stored, seen)
     walk.problems += complaints
-    missing = [link for link, _ in anchors if link.count > walk.deleted and seen.get(link.hash) != link.count]
+    anchored = [(link, at, seen.get(link.hash, (0, {}))) for link, at in anchors if link.count > walk.deleted]
+    missing = [link for link, _, (count, _) in anchored if count != link.count]
     if missing:
         where = f"record {missing[0].count}, as the anchor has it, and {len(missing) - 1} others"
         walk.problems.append(f"the log does not hold {where}: it was cut off or written anew")
+    if moved := [link for link, at, (count, record) in anchored if count == link.count and record["at"] != at]:
+        walk.problems.append(f"the anchor has another time for record {moved[0].count} than the log")
     if anchors and anchors[-1][0].count < walk.link.count and walk.key is None:
         walk.problems.append(f"{walk.link.count - anchors[-1][0].count} records after the last anchor are not anchored")
     if head is not None and head not in seen:
@@ -408,7 +449,8 @@ def verify(
         notes=tuple(walk.notes),
         files=tuple(files),
         keyed_since=walk.keyed_since if walk.key is not None else None,
-        anchored_since=anchors[0][1] if anchors else None,
+        # The times of both are the same, unless a problem says that they are not.
+        anchored_since=next((at for _, _, (_, record) in anchored if (at := time_in(record)) is not None), None),
     )
 
 
@@ -448,7 +490,7 @@ def _lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _hashes_in(path: Path, wanted: set[str]) -> set[str]:
-    """Which of the hashes are those of records of the log."""
+    """Return those of the hashes that are hashes of records in the log."""
     found: set[str] = set()
     for file in files_of(path):
         with reading(file) as stream:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Generator
 from os import PathLike
 from pathlib import Path
@@ -14,9 +15,21 @@ from typing import IO
 from callgate.errors import AuditError
 from callgate.permission.hash_chain import Link
 
-__all__ = ["anchors_of", "files_of", "head_path", "open_private", "read_key", "reading", "rotated", "write_all"]
+__all__ = [
+    "anchors_of",
+    "files_of",
+    "head_path",
+    "open_private",
+    "probe_room",
+    "read_key",
+    "reading",
+    "rotated",
+    "write_all",
+]
 
 KEY_BYTES_MIN = 16
+ROOM_BYTES = 64 * 1024
+"""Room that a disk must have for the next records."""
 _ANCHOR = re.compile(r"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,12}(?:\.[0-9]{1,6})?)")
 
 
@@ -79,10 +92,14 @@ def anchors_of(path: Path) -> tuple[list[tuple[Link, float]], list[str]]:
     with reading(path, what="anchor") as stream:
         for number, line in enumerate(stream.read().decode("ascii", "replace").splitlines(), 1):
             match = _ANCHOR.fullmatch(line.strip())
-            if match is None:
+            if match is None or int(match[1]) == 0:
                 problems.append(f"{path.name} line {number} is no anchor of a log")
-            else:
-                found.append((Link(int(match[1]), match[2]), float(match[3])))
+                continue
+            if found and int(match[1]) < found[-1][0].count:
+                problems.append(f"{path.name} line {number} is out of order: lines were moved, or the log was cut off")
+            found.append((Link(int(match[1]), match[2]), float(match[3])))
+    if not found and not problems:
+        problems.append(f"the anchor {path.name} is empty: nothing was ever anchored in it, or it was emptied")
     return found, problems
 
 
@@ -103,6 +120,20 @@ def open_private(path: Path, flags: int = 0) -> int:
     with contextlib.suppress(OSError, AttributeError):
         os.fchmod(descriptor, 0o600)  # It may have been there before, with other rights.
     return descriptor
+
+
+def probe_room(folder: Path) -> None:
+    """See that the disk of a folder has room for a record. Nothing is left there, also after a kill.
+
+    Raises:
+        OSError: it has none.
+    """
+    try:
+        probe = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - only its opening may be refused
+    except PermissionError:
+        return  # The files of the log may be all that this user may write there.
+    with probe:
+        write_all(probe.fileno(), bytes(ROOM_BYTES))
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets, and a line of those who wait for them. Pure: time is given to it.
+"""Rate limiting: token buckets, and a queue of waiters. Pure: the time is a parameter.
 
 A caller joins the line with the names of the buckets that it needs, and is let in when each of them has something
 left, in the order of coming. Nobody waits for a bucket that it does not need: a tool that is used up holds up no other one.
@@ -20,7 +20,7 @@ __all__ = ["Bucket", "Line", "QueueFullError", "Rate", "Ticket", "Window"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often something may happen."""
+    """A rate limit."""
 
     per_s: float | None = None
     """Times a second on average; None is no bound."""
@@ -58,7 +58,7 @@ class Bucket:
         return self._tokens
 
     def wait_s(self, now: float, *, is_inside: bool = False) -> float:
-        """How long until one more may come in: 0 for now, infinity if that depends on somebody leaving."""
+        """Seconds until one more is admitted: 0 for now, infinity if another one must leave first."""
         if not is_inside and self.rate.concurrent is not None and self.inside >= self.rate.concurrent:
             return math.inf
         left = self.left(now)
@@ -86,7 +86,7 @@ class Window:
     def __init__(self, limit: float, *, span_s: float = 60.0) -> None:
         self.limit = limit
         self.share = 1.0
-        """How much of the limit is used now; a server that pushes back makes it less."""
+        """Fraction of the limit in use; a server that pushes back lowers it."""
         self._span_s = span_s
         self._entries: deque[tuple[float, float]] = deque()
         self._sum = 0.0
@@ -98,7 +98,7 @@ class Window:
         return max(1.0, self.limit * self.share) - (self._sum if self._entries else 0.0)
 
     def wait_s(self, now: float) -> float:
-        """How long until one more fits in."""
+        """Seconds until one more fits in."""
         left = self.left(now)
         if left >= 1:
             return 0.0
@@ -108,7 +108,7 @@ class Window:
         return at + self._span_s - now
 
     def add(self, amount: float, now: float) -> None:
-        """So much was used now."""
+        """Record use at this time."""
         self._entries.append((max(now, self._entries[-1][0]) if self._entries else now, amount))
         self._sum += amount
 
@@ -138,11 +138,11 @@ class Ticket:
 
 @dataclass(slots=True)
 class Line:
-    """Those who wait, in the order of coming, and the buckets that they wait for."""
+    """Waiters in order of arrival, and their buckets."""
 
     waiting_max: int = 1_000
     patience_s: float = math.inf
-    """How long anybody waits."""
+    """Maximum seconds of a wait."""
     buckets: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
     waiting: dict[Ticket, None] = field(default_factory=dict["Ticket", None])
 
@@ -194,7 +194,7 @@ class Line:
         return (name in taken and not is_inside) or self.buckets[name].wait_s(now, is_inside=is_inside) > 0
 
     def wait_s(self, now: float) -> float | None:
-        """When `settle` should be called next; None if nobody waits, infinity if somebody must leave first."""
+        """Seconds until the next call of `settle`; None without waiters, infinity if another one must leave first."""
         if not self.waiting:
             return None
         kinds = {(ticket.needs, ticket.borrows) for ticket in self.waiting}

@@ -19,14 +19,14 @@ from callgate.types import FunctionCall, ToolDefinition, ToolResult
 __all__ = ["ResultCache", "Slot"]
 
 POLICIES_MAX = 16
-"""How many policies are compared by their rules; results of older ones are not found again."""
+"""Maximum number of policies that are compared by their rules; results of older ones are not found again."""
 # Names that no tool can give to what it touches.
 _EVERYTHING, _ANYTHING = "\0everything", "\0anything"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where the result of a call belongs, and how things stood when the call began."""
+    """Key of a call's result, and the versions when the call started."""
 
     key: tuple[str | int, ...]
     scope: tuple[object, ...]
@@ -80,7 +80,7 @@ class ResultCache:
         ]
         self._policies: deque[object] = deque(maxlen=POLICIES_MAX)
         self._changes: Counter[str] = Counter()
-        """How many calls may have changed each thing; those of tools that do not say what they touch count for all."""
+        """Calls that may have changed each thing; those of tools that do not declare what they touch count for all."""
 
     def slot(
         self,
@@ -92,7 +92,7 @@ class ResultCache:
         policy: object = None,
         scope: tuple[object, ...] = (),
     ) -> Slot | None:
-        """Where the result of this call belongs; None if it is not to be kept.
+        """Return the entry for the result of this call; None if it is not cached.
 
         `scope` has what else it depends on: texts count by their value, all other objects by their identity. Policies that
         are equal are one.
@@ -150,5 +150,5 @@ class ResultCache:
         return tuple(sorted({*definition.touches, *said}))
 
     def _generation(self, touches: tuple[str, ...]) -> tuple[int, ...]:
-        """How things stand for a tool that touches these: a tool that does not say may have read anything."""
+        """Return the versions of what a tool touches: a tool that does not declare it may have read anything."""
         return tuple(self._changes[name] for name in (_EVERYTHING, *(touches or (_ANYTHING,))))

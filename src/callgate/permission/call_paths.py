@@ -10,17 +10,34 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from callgate.permission.patterns import PATH_CHARS_MAX
 from callgate.types import ToolDefinition
 
-__all__ = ["RunningValues", "data_keys", "leaves", "paths_in", "paths_of", "rooted"]
+__all__ = [
+    "MayMatch",
+    "RunningValues",
+    "data_keys",
+    "is_large",
+    "leaves",
+    "paths_in",
+    "paths_of",
+    "rooted",
+    "unsure_paths_of",
+]
 
 RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 """Arguments -> the values that the tool gets for them, as plain data in one or more forms; empty if that is not known."""
+MayMatch: TypeAlias = Callable[[str], bool]
+"""A text with many values in it -> False if none of them can be one that somebody looks for."""
+UNSURE_MAX = 32
+"""Values with wildcards and the like that are compared one by one; a call with more of them may name any file."""
+LARGE_VALUES, LARGE_CHARS = 2_000, 200_000
+TOGETHER = 64
+"""Values from which on it pays to look at all of them at once first."""
 
 
 # Arguments of a file tool beside names of files. Everything else of it is taken for one: better a question too many.
@@ -34,6 +51,12 @@ _PATH_FORMATS = frozenset(
     {"path", "file-path", "directory-path", "file", "uri", "uri-reference", "iri", "iri-reference", "url"}
 )
 _WORDS = re.compile(r"[^\s\"'=;|&<>()`,]+")
+_RUNS = re.compile(r"[^\s\"';|&<>()`]+")
+_QUOTES = re.compile(r"\\\n|[\"'\\]")
+_ESCAPES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3}))")
+_OPTION_SIGNS = ("-", "@", "+")
+_OPTIONS_MAX = 8
+"""Letters of options in one word that a value may follow: `-xzfname`."""
 _SCHEMA_DEPTH_MAX = 32
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
 # An address on the network, which is no file here. Without a host it is a path to somebody.
@@ -44,8 +67,10 @@ _URI_END = re.compile(r"[\0?#;!]")
 _ODD = re.compile(r"[\s%:?#\0'\"`]")
 _SPECIAL = re.compile(r"[\s%:?#\0'\"`=;|&<>(),]")
 """Characters that make a text more than one path to somebody; those of `_ODD` and of a command line."""
-_ENCODED = 9
-"""Characters that one may be written as, percent-encoded twice: `%25` + `2e`, and some room."""
+_OLD_ENCODED = re.compile(r"%u([0-9a-fA-F]{4})|%[cC]0%[aA]([eEfF])")
+"""Characters as `%u006c`, and the dot and the slash in two bytes (`%c0%af`), as some decoders read them."""
+_EXPANDED = re.compile(r"[*?\[{$`~]|%(?:25|2a|3f|5b|7b|7e|24|60|u)|%[a-z_][a-z0-9_]{2,64}%", re.IGNORECASE)
+"""Signs that a path may be expanded, percent-encoded or not."""
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -63,25 +88,97 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def is_large(args: Mapping[str, Any]) -> bool:
+    """True if reading all of the arguments may take longer than others should wait for."""
+    values_left, chars_left = LARGE_VALUES, LARGE_CHARS
+    holders: list[Any] = [args]
+    for holder in holders:
+        values_left -= len(holder)
+        if values_left <= 0:  # Before they are looked at.
+            return True
+        for value in cast("Iterable[Any]", holder.values() if isinstance(holder, Mapping) else holder):
+            if isinstance(value, str):
+                chars_left -= len(value)
+            elif isinstance(value, (Mapping, Sequence)):
+                holders.append(value)
+        if chars_left <= 0:
+            return True
+    return False
+
+
 def text_of(value: Any) -> str:
     """A single value as the text that patterns are tested on."""
     return value if isinstance(value, str) else json.dumps(value, default=repr)
 
 
 def paths_of(
-    definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None, *, wide: bool = True
+    definition: ToolDefinition,
+    args: Mapping[str, Any],
+    running: RunningValues | None = None,
+    *,
+    wide: bool = True,
+    may_match: MayMatch | None = None,
 ) -> list[str]:
     """The texts of a call that may name files, as they were written and as the tool gets them.
 
     A file tool that follows links gets the path of the file itself: both names count, also for rules that allow. Any other
-    tool is allowed by the value that runs alone.
+    tool is allowed by the value that runs alone. Texts of many that cannot match are left out where `may_match` says so.
     """
+    views = _views(definition, args, running, wide=wide)
+    found = (path for one in views for path in paths_in(definition, one, wide=wide, may_match=may_match))
+    return list(dict.fromkeys(found))
+
+
+def unsure_paths_of(
+    definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None
+) -> list[str] | None:
+    """The paths of a call that its tool may expand: wildcards, variables, short names.
+
+    None if there are too many, or one is too long to be compared: then it may be any.
+
+    Only arguments that are there for paths count, by their schema or name, and the words of a command.
+    """
+    if definition.kind == "file":
+        return []  # callgate's own tools take each character as it is.
+    found: dict[str, None] = {}
+    traits, is_command = _Traits(definition), definition.kind == "command"
+    for view in _views(definition, args, running, wide=True):
+        for name, value in leaves(view):
+            if not isinstance(value, str) or not (is_command or traits.is_named(name)) or _REMOTE.match(value):
+                continue
+            for text in _words(value) if is_command else (value,):
+                # Of a command that is no path for its length, the words are looked at one by one.
+                found |= dict.fromkeys(path for path in _expandable(text) if not (is_command and _is_script(path)))
+            if len(found) > UNSURE_MAX or any(len(path) > PATH_CHARS_MAX for path in found):
+                return None
+    return list(found)
+
+
+def _expandable(text: str) -> Iterable[str]:
+    """The forms of a text that a program may expand; a question mark in a URI begins its query."""
+    if not _EXPANDED.search(text):
+        return ()
+    if found := _SCHEME.match(text):
+        text = _END.split(text[found.end() :], maxsplit=1)[0]
+        if not _EXPANDED.search(text):
+            return ()
+    from callgate.permission.unsure_paths import is_unsure, shortened  # Most paths are plain ones.
+
+    readings = filter(is_unsure, _readings(text))
+    return (shortened(one) if len(one) > PATH_CHARS_MAX else one for one in readings)
+
+
+def _is_script(path: str) -> bool:
+    return len(path) > PATH_CHARS_MAX and _WORDS.fullmatch(path) is None and _RUNS.fullmatch(path) is None
+
+
+def _views(
+    definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None, *, wide: bool
+) -> list[Mapping[str, Any]]:
     views: Sequence[Mapping[str, Any]] = () if running is None else running(args)
     if not wide and definition.kind != "file":
-        return paths_in(definition, views[0] if views else args, wide=False)
-    seen = [args]
-    seen += [view for view in views if view != args]
-    return list(dict.fromkeys(path for one in seen for path in paths_in(definition, one, wide=wide)))
+        return [views[0] if views else args]
+    return [args, *(view for view in views if view != args)]
 
 
 def rooted(roots: Sequence[str], path: str) -> list[str]:
@@ -89,34 +186,88 @@ def rooted(roots: Sequence[str], path: str) -> list[str]:
     return [] if path.startswith(("/", "~")) else [f"{root}/{path}" for root in roots]
 
 
-def paths_in(definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool = True) -> list[str]:
+def paths_in(
+    definition: ToolDefinition, args: Mapping[str, Any], *, wide: bool = True, may_match: MayMatch | None = None
+) -> list[str]:
     """The texts of a call that may name files.
 
     Widely, for rules that ask or deny, that is everything which could be one to the tool: decoded URIs, lines of a text,
     words of a command. Narrowly, for rules that allow, plain content is left out; all that stays must fit.
     """
-    known = _names_in_schema(definition)
+    traits = _Traits(definition)
+    folder = args.get("cwd") if definition.kind != "file" else None
+    texts: dict[tuple[str, bool], None] = {}
     found: list[str] = []
-    traits: dict[str, tuple[bool, bool]] = {}
-    done: set[tuple[str, str]] = set()
-    for name, value in _candidates(args, known):
-        if name not in traits:
-            plain, is_path = name.lower(), known.get(name) == "path"
-            traits[name] = is_path or any(word in plain for word in _FILE_WORDS), not is_path and plain in _CONTENT
-        is_named, is_content = traits[name]
+    for name, value in _candidates(args, traits.known):
         if isinstance(value, str):
-            if (name, value) in done:
-                continue
-            done.add((name, value))
-        if not isinstance(value, str):
-            # Numbers, truth values and nothing are no names, unless the argument is there for one.
-            if is_named and value is not None and not isinstance(value, bool):
-                found.append(text_of(value))
-        elif definition.kind == "file":
-            found += [] if is_content or known.get(name) == "other" else [value]
-        elif not _REMOTE.match(value):
-            found += _meanings(value, definition, wide=wide, is_content=is_content)
-    return _from_folder(args.get("cwd"), found, wide=wide) if definition.kind != "file" else found
+            texts[value, traits.is_content(name)] = None
+        # Numbers, truth values and nothing are no names, unless the argument is there for one.
+        elif value is not None and not isinstance(value, bool) and traits.is_named(name):
+            found.append(text_of(value))
+    given = list(texts)
+    if may_match is not None and wide:
+        spellings = _spellings if definition.kind == "command" else _as_it_is
+        look = _Look(may_match, spellings, "\n".join([str(folder), *definition.roots]))
+        given = [one for one in look.possible(given) if len(one[0]) <= PATH_CHARS_MAX or look.may_be_in([one])]
+    for text, is_content in given:
+        if definition.kind == "file":
+            found += [] if is_content else [text]
+        elif not _REMOTE.match(text):
+            found += _meanings(text, definition, wide=wide, is_content=is_content)
+    return _from_folder(folder, found, wide=wide)
+
+
+class _Traits:
+    """The meaning of a tool's arguments, by their names."""
+
+    def __init__(self, definition: ToolDefinition) -> None:
+        self.known = _names_in_schema(definition)
+        self._is_file_tool = definition.kind == "file"
+        self.is_named = functools.cache(self._is_named)
+        self.is_content = functools.cache(self._is_content)
+
+    def _is_named(self, name: str) -> bool:
+        """True if the argument is there for a path."""
+        return self.known.get(name) == "path" or any(word in name.lower() for word in _FILE_WORDS)
+
+    def _is_content(self, name: str) -> bool:
+        """True if the argument is there for something else, such as the text of a file, or a switch of a file tool."""
+        meaning = self.known.get(name)
+        return (name.lower() in _CONTENT and meaning != "path") or (self._is_file_tool and meaning == "other")
+
+
+class _Look:
+    """A quick look at many texts at once, in every spelling in which they are looked at one by one later."""
+
+    def __init__(self, may_match: MayMatch, spellings: Callable[[str], Iterable[str]], context: str) -> None:
+        self._may_match, self._spellings, self._context = may_match, spellings, context
+
+    def may_be_in(self, given: list[tuple[str, bool]]) -> bool:
+        """False if none of the texts can match."""
+        together = "\n".join([*(text for text, _ in given), self._context])
+        return any(self._may_match(one) for spelled in self._spellings(together) for one in _readings(spelled))
+
+    def possible(self, given: list[tuple[str, bool]], *, parts: int = 16) -> list[tuple[str, bool]]:
+        """The texts that may match: those of a group are looked at together, and apart if one of them may."""
+        if len(given) <= TOGETHER:
+            return given
+        size = -(-len(given) // parts)
+        groups = (given[start : start + size] for start in range(0, len(given), size))
+        return [one for group in groups if self.may_be_in(group) for one in self.possible(group)]
+
+
+def _readings(text: str) -> Iterator[str]:
+    """A text as it is, and with percent signs read once and twice."""
+    yield text
+    for _ in range(2):
+        if "%" not in text:
+            return
+        text = _unquoted(text)
+        yield text
+
+
+def _unquoted(text: str) -> str:
+    return unquote(_OLD_ENCODED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "./"[m[2] in "fF"], text))
 
 
 def _from_folder(folder: Any, paths: list[str], *, wide: bool) -> list[str]:
@@ -152,19 +303,38 @@ def _keys(value: Any) -> Iterator[str]:
 
 def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: bool) -> list[str]:
     """The paths that a tool of others may take a text for."""
-    if not is_content and len(text) <= PATH_CHARS_MAX and not _SPECIAL.search(text):
+    is_word = definition.kind == "command" and (text.startswith(_OPTION_SIGNS) or "\\" in text)
+    if not is_content and not is_word and not _SPECIAL.search(text):
         return [text]
-    if len(text) > PATH_CHARS_MAX * (_ENCODED if "%" in text else 1):
-        text = _END.split(text, maxsplit=1)[0]
-        if len(text) > PATH_CHARS_MAX:
-            return []
     if definition.kind == "command":
-        texts = [text, *_WORDS.findall(text)]
+        texts = list(_words(text))
     elif is_content:
         texts = [text] if wide and "\n" not in text else []
     else:
         texts = [text, *(text.splitlines() if wide and "\n" in text else ())]
     return list(dict.fromkeys(meaning for one in texts for meaning in (one, *_decoded(one))))
+
+
+def _words(command: str) -> Iterator[str]:
+    """The words of a command line, or of one of its arguments: as they stand, without quotes, and behind an option."""
+    yield command
+    for spelled in _spellings(command):
+        yield from (run for run in _RUNS.findall(spelled) if "{" in run) if "{" in spelled else ()
+        for word in _WORDS.findall(spelled):
+            yield word
+            yield from word.split(":") if ":" in word else ()
+            if word.startswith(_OPTION_SIGNS):
+                yield from (word[start:] for start in range(1, min(len(word), _OPTIONS_MAX)))
+
+
+def _spellings(command: str) -> Iterable[str]:
+    """A command as it stands, and without quotes: with escapes as the characters that they stand for, or without them."""
+    plain = _ESCAPES.sub(lambda found: chr(int(found[1], 16) if found[1] else int(found[2], 8)), command)
+    return dict.fromkeys((command, _QUOTES.sub("", command), _QUOTES.sub("", plain)))
+
+
+def _as_it_is(text: str) -> Iterable[str]:
+    return (text,)
 
 
 def _decoded(text: str) -> Iterator[str]:
@@ -177,7 +347,7 @@ def _decoded(text: str) -> Iterator[str]:
         yield from _plain_forms(text)
         if "%" not in text:
             return
-        text = unquote(text)
+        text = _unquoted(text)
         yield text
     yield from _plain_forms(text)
 

@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from callgate.content.sanitize import sanitize_args
-from callgate.errors import AuditError, UsageError
+from callgate.errors import AuditError, NotConfirmedError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
+from callgate.machine.calls import both_texts
 from callgate.permission.approval import Answered, Approval, Approve
-from callgate.permission.call_paths import RunningValues
+from callgate.permission.call_paths import RunningValues, is_large
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
 from callgate.permission.session_rules import scope_of, session_rule
@@ -154,31 +155,39 @@ class Guard:
         definition = self.tools.definition(call.name)
         return self.enforced.confirmation(definition, call.args, running or self.reading(call))
 
-    def require_confirmation(self, call: FunctionCall, answer: Approval, running: RunningValues | None = None) -> None:
+    def require_confirmation(
+        self, call: FunctionCall, answer: Approval, running: RunningValues | None = None, confirm: str = ""
+    ) -> None:
         """Refuse a yes to a call that a rule wants confirmed, unless the answer repeats the text.
 
+        `confirm` is the text that was asked for, perhaps by an earlier policy. Other arguments have a text of their own.
+
         Raises:
-            UsageError: it does not.
+            NotConfirmedError: it does not.
         """
         if answer in ("no", "later") or (isinstance(answer, Answered) and answer.answer == "no"):
             return
         args = answer.args if isinstance(answer, (Answered, FunctionCall)) else None
         wanted = self.confirmation(call if args is None else replace(call, args=sanitize_args(args)), running)
+        if args is None or sanitize_args(args) == dict(call.args) or not wanted:
+            wanted = both_texts(confirm, wanted)
         typed = answer.confirm if isinstance(answer, Answered) else ""
         if wanted and typed != wanted:
             found = f", not {typed!r}" if typed else ""
-            raise UsageError(
+            raise NotConfirmedError(
                 f"the call of {call.name!r} is not confirmed: answer yes with confirm={wanted!r}{found}, what it is about"
             )
 
-    def answer(self, call: FunctionCall, answer: Approval, running: RunningValues | None = None) -> facts.ApprovalAnswered:
-        """The fact that an answer makes. `running` has the values that the question was about.
+    def answer(
+        self, call: FunctionCall, answer: Approval, running: RunningValues | None = None, confirm: str = ""
+    ) -> facts.ApprovalAnswered:
+        """The fact that an answer makes. `running` has the values that the question was about, `confirm` its text.
 
         Raises:
             UsageError: it is no answer, or does not confirm a call that must be confirmed.
         """
         fact = self._answered(call, answer, running or self.reading(call))
-        self.require_confirmation(call, answer, running)
+        self.require_confirmation(call, answer, running, confirm)
         return fact
 
     def _answered(self, call: FunctionCall, answer: Approval, running: RunningValues) -> facts.ApprovalAnswered:
@@ -257,14 +266,14 @@ class CallGuard:
     ) -> tuple[list[facts.CallDecided], list[Notice]]:
         """Decide about calls; hooks have their say about what the policy does not deny, once.
 
-        Calls of `again` were decided about by an earlier run, perhaps by another policy: hooks are heard about them once
+        Calls of `again` were decided about by an earlier run, perhaps by another policy: hooks run on them once
         more. Arguments that a hook has changed (`rewritten`) are changed by none a second time. Calls of `asked` have their
         answer, or can get it without an approver.
         """
         always = tuple(always)
         for call in calls:
             self._readings.pop(call.id, None)  # Its arguments, or what they lead to, may have changed since.
-        decisions = [self.guard.verdict(call, always, self.reading(call), can_ask=call.id in asked) for call in calls]
+        decisions = await self._verdicts(calls, always, asked)
         for call, decision in zip(calls, decisions, strict=True):
             if decision.verdict == "ask" and call.id in again & asked and call.id in self._readings:
                 # The question was about the file that a link led to then, which is not known any more: none is followed.
@@ -278,12 +287,15 @@ class CallGuard:
         if not self.guard.policy.hooks:
             now_s = time.time()
             paired = zip(calls, decisions, strict=True)
-            return [facts.CallDecided(id=call.id, decision=decision, at_s=now_s) for call, decision in paired], notices
+            return [
+                facts.CallDecided(id=call.id, decision=decision, confirm=self._confirm(call, decision), at_s=now_s)
+                for call, decision in paired
+            ], notices
         from callgate.permission.hooks import REWRITES_MAX, HookOutcome
 
         silent = rewritten - again
-        heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in silent]
-        outcomes = await self._hear_hooks(heard)
+        hooked = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in silent]
+        outcomes = await self._run_hooks(hooked)
         decided: list[facts.CallDecided] = []
         for call, decision in zip(calls, decisions, strict=True):
             outcome = outcomes.get(call.id, HookOutcome())
@@ -297,8 +309,21 @@ class CallGuard:
             elif self._rewrites[call.id] > REWRITES_MAX:
                 outcome = HookOutcome()
                 decision = Decision(verdict="deny", reason="A hook and an approver change its arguments in turn.", by="hook")
-            decided.append(facts.CallDecided(id=call.id, decision=decision, args=outcome.args))
+            confirm = self._confirm(call, decision) if outcome.args is None else None
+            decided.append(facts.CallDecided(id=call.id, decision=decision, args=outcome.args, confirm=confirm))
         return decided, notices
+
+    def _confirm(self, call: FunctionCall, decision: Decision) -> str | None:
+        return (self.guard.confirmation(call, self.reading(call)) or None) if decision.verdict == "ask" else None
+
+    async def _verdicts(
+        self, calls: Sequence[FunctionCall], always: Iterable[SessionRule], asked: Set[str]
+    ) -> list[Decision]:
+        def decided() -> list[Decision]:
+            return [self.guard.verdict(call, always, self.reading(call), can_ask=call.id in asked) for call in calls]
+
+        # Thousands of values take a while to read, and others should not wait for that.
+        return await asyncio.to_thread(decided) if any(is_large(call.args) for call in calls) else decided()
 
     def reading(self, call: FunctionCall) -> RunningValues:
         """The values that the tool gets for arguments; for those of a file tool's call they are the ones decided about."""
@@ -321,24 +346,24 @@ class CallGuard:
         kept = self._readings.get(call.id)
         return kept.views[0] if kept is not None and kept.views and kept.args == call.args else call.args
 
-    async def _hear_hooks(self, calls: Sequence[FunctionCall]) -> dict[str, HookOutcome]:
+    async def _run_hooks(self, calls: Sequence[FunctionCall]) -> dict[str, HookOutcome]:
         from callgate.permission.hooks import run_before
 
         outcomes: dict[str, HookOutcome] = {}
         room = asyncio.Semaphore(HOOKS_AT_ONCE)
 
-        async def hear(call: FunctionCall) -> None:
+        async def run_one(call: FunctionCall) -> None:
             async with room:
                 definition = self.guard.tools.definition(call.name)
                 outcomes[call.id] = await run_before(self.guard.policy.hooks, definition, call, session=self._session)
 
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(hear(call))
+                group.create_task(run_one(call))
         return outcomes
 
     async def admit(self, records: Sequence[CallRecord]) -> tuple[list[FunctionCall], list[facts.CallDecided]]:
-        """Which of the allowed calls may start now, and which are refused. Their starts are in the audit log then."""
+        """Split the allowed calls into those that may start now and those refused. Starts are in the audit log then."""
         ready: list[CallRecord] = []
         refused: list[facts.CallDecided] = []
         for record in records:
@@ -400,10 +425,10 @@ class CallGuard:
                 self._places[call.id] = limiter.admit(self.guard.tools.definition(call.name), self._wake, self._held)
         return self._places[call.id]
 
-    def held_by(self, call_id: str) -> frozenset[str]:
+    def limits_around(self, call_id: str) -> frozenset[str]:
         """The rate limits in which a call, or one around it, has a place."""
         place = self._places.get(call_id)
-        return self._held if place is None else self._held | place.held
+        return self._held if place is None else self._held | place.occupied
 
     def _leave(self, call_id: str) -> None:
         place = self._places.pop(call_id, None)
@@ -413,7 +438,7 @@ class CallGuard:
     # After a call ---------------------------------------------------------------------------------------------------------
 
     def ended(self, call: FunctionCall, result: ToolResult) -> bool:
-        """A started call has ended: its place is free. Returns whether there are hooks to be heard about it."""
+        """A started call has ended: its place is free. Returns whether there are hooks to run after it."""
         self._leave(call.id)
         definition = self.guard.tools.definition(call.name)
         slot = self._slots.pop(call.id, None)
@@ -424,7 +449,7 @@ class CallGuard:
         hooks = self.guard.policy.hooks
         return result.status != "cancelled" and any(hook.when == "after" and hook.is_for(definition) for hook in hooks)
 
-    async def heard(self, call: FunctionCall, result: ToolResult) -> tuple[ToolResult, list[Notice]]:
+    async def apply_result_hooks(self, call: FunctionCall, result: ToolResult) -> tuple[ToolResult, list[Notice]]:
         """The result with what hooks have to say about it."""
         from callgate.permission.hooks import run_after
 

@@ -18,7 +18,10 @@ from typing import Any, cast
 
 from callgate.types import JsonObject
 
-__all__ = ["FINDINGS", "GENESIS", "HEAD_BYTES", "Chain", "Head", "Link", "Walk", "read_record", "seal", "truncated_record"]
+__all__ = [
+    "FINDINGS", "GENESIS", "HEAD_BYTES", "UNANCHORED", "Chain", "Head", "Link", "Walk", "read_record", "seal", "time_in",
+    "truncated_record",
+]  # fmt: skip
 
 GENESIS = "0" * 64
 """The hash before the first record."""
@@ -32,6 +35,10 @@ _HEAD = re.compile(
 )
 FINDINGS = ("lost", "headless", "appended", "rewritten")
 """Kinds of records by which a writer says that the log had been changed before."""
+UNANCHORED = "unanchored"
+"""The kind of record by which a writer says that the anchor is new to a log, or was emptied."""
+TIMES_S = (0.0, 253_402_300_799.0)
+"""Times from 1970 to the end of 9999; a record of any other does not say when it was made."""
 _FINDINGS = {
     "lost": "the end of the log is missing: it had {had} records, and has {has}",
     "appended": "the log has {has} records, but its recorded end is number {had}: the others were appended by another"
@@ -80,10 +87,17 @@ def read_record(line: bytes) -> tuple[Link, JsonObject] | None:
         return None
     try:
         record: Any = json.loads(found["body"] + b"}")  # It begins with a brace, so it is an object or no JSON.
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     link = Link(int(found["n"]), found["hash"].decode("ascii"), found["how"] == b"mac")
     return link, cast("JsonObject", record)
+
+
+def time_in(record: JsonObject) -> float | None:
+    """The time of a record; None if it has none that a clock can have shown."""
+    at: Any = record.get("at")
+    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and TIMES_S[0] < at <= TIMES_S[1]
+    return float(at) if is_time else None
 
 
 def truncated_record(line: bytes) -> JsonObject:
@@ -106,6 +120,7 @@ class Walk:
     deleted: int = 0
     """Records that stood in them."""
     _torn: bytes | None = None
+    _is_keyed: bool = False
     _has_unkeyed: bool = False
 
     def lines(self, lines: Iterable[bytes], place: str) -> Iterator[JsonObject]:
@@ -136,7 +151,7 @@ class Walk:
     def _line(self, line: bytes, place: str) -> JsonObject | None:
         if self._torn is not None and line.endswith(b"\n"):
             torn, self._torn = self._torn, None
-            return self._behind_torn(torn.rstrip(b"\n"), line, place)
+            return self._after_truncated(torn.rstrip(b"\n"), line, place)
         if not line.endswith(b"\n"):
             self._torn = line
             return None
@@ -147,7 +162,7 @@ class Walk:
             return None
         return self._record(found, line, place)
 
-    def _behind_torn(self, torn: bytes, line: bytes, place: str) -> JsonObject | None:
+    def _after_truncated(self, torn: bytes, line: bytes, place: str) -> JsonObject | None:
         found = read_record(line[:-1])
         told = {key: found[1].get(key) for key in ("kind", "bytes", "sha256")} if found else {}
         if told == truncated_record(torn):
@@ -173,21 +188,23 @@ class Walk:
         if (kind := record.get("kind")) in FINDINGS:
             said = f"{place}: the writer found that the log had been changed: {_encode(record)}"
             (self.notes if kind == "appended" and self.key is not None else self.problems).append(said)
+        elif kind == UNANCHORED:
+            self.notes.append(f"{place}: the anchor held nothing of the {self.link.count} records before it")
         self.link = link
         return record
 
     def _check_seal(self, link: Link, body: bytes, record: JsonObject, place: str) -> None:
         if link.is_keyed and self.key is None:
-            if self.keyed_since is None:
+            if not self._is_keyed:
                 self.problems.append(f"{place}: this record is sealed with a key, without which it cannot be verified")
         elif _digest(self.link.hash, body, self.key if link.is_keyed else None) != link.hash:
             self.problems.append(f"{place}: record {link.count} does not follow from what stands before it")
         elif self.key is not None and not link.is_keyed and not self._has_unkeyed:
             self._has_unkeyed = True
             self.problems.append(f"{place}: record {link.count} is not sealed with the key; perhaps others are not, too")
+        self._is_keyed = self._is_keyed or link.is_keyed
         if link.is_keyed and self.keyed_since is None:
-            at = record.get("at")
-            self.keyed_since = float(at) if isinstance(at, (int, float)) else 0.0
+            self.keyed_since = time_in(record)  # Not all that a writer says of its log has one.
 
 
 @dataclass(frozen=True, slots=True)

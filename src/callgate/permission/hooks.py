@@ -42,9 +42,9 @@ KEPT_ENVIRONMENT = (
 _LOCALE = re.compile(r"(?:C|POSIX|[a-z]{2,3}(?:_[A-Z]{2})?)(?:\.[A-Za-z0-9-]{1,12})?(?:@[a-z]{1,12})?")
 MESSAGE_CHARS_MAX = 4_000
 REWRITES_MAX = 3
-"""How many times hooks may change the arguments of one call, where an approver changes them in between."""
+"""Maximum number of times that hooks may change the arguments of one call, with an approver's changes in between."""
 PIPES_S = 1.0
-"""How long the output of a command that has ended is waited for, where somebody else holds on to it."""
+"""Seconds to wait for the output of a command that has ended, if another process still has it open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Hook:
     kind: ToolKind | None = None
     timeout_s: float = 30.0
     output_bytes: int = 64 * 1024
-    """How much of its output is kept; the rest is read and dropped."""
+    """Maximum output that is kept; the rest is read and dropped."""
     may_rewrite: bool = False
     """True if `{"args": {...}}` on its stdout changes the arguments. They are checked and decided about again."""
     on_failure: Literal["warn", "deny"] = "warn"
@@ -105,7 +105,7 @@ class HookOutcome:
     """The combined outcome of all hooks around a call."""
 
     blocked: str | None = None
-    """Why the call may not run, in words for the model."""
+    """Reason why the call may not run, as a sentence for the model."""
     args: Mapping[str, Any] | None = None
     """The arguments that it shall run with instead."""
     notes: tuple[str, ...] = ()
@@ -146,14 +146,14 @@ async def run_before(
     seen: list[Mapping[str, Any]] = []
     warnings: list[str] = []
     for hook in waiting:
-        outcome = await _heard(hook, definition, call, args, session)
+        outcome = await _run_before(hook, definition, call, args, session)
         warnings += outcome.warnings
         if outcome.blocked is not None:
             return HookOutcome(blocked=outcome.blocked, warnings=tuple(warnings))
         args = args if outcome.args is None else outcome.args
         seen.append(args)
     for hook in [hook for hook, shown in zip(waiting, seen, strict=True) if shown != args]:
-        outcome = await _heard(hook, definition, call, args, session)
+        outcome = await _run_before(hook, definition, call, args, session)
         warnings += outcome.warnings
         if outcome.blocked is not None:
             return HookOutcome(blocked=outcome.blocked, warnings=tuple(warnings))
@@ -163,11 +163,11 @@ async def run_before(
     return HookOutcome(args=changed, warnings=tuple(dict.fromkeys(warnings)))
 
 
-async def _heard(
+async def _run_before(
     hook: Hook, definition: ToolDefinition, call: FunctionCall, args: Mapping[str, Any], session: str | None
 ) -> HookOutcome:
     """Run one command before a call."""
-    ended = await _contained(hook, partial(_told, hook, definition, call, args, session))
+    ended = await _contained(hook, partial(_hook_input, hook, definition, call, args, session))
     if ended.code == BLOCK:
         return HookOutcome(blocked=ended.message or "A hook blocked it.")
     if ended.code == 0:
@@ -193,7 +193,7 @@ async def run_after(
     for hook in hooks:
         if hook.when != "after" or not hook.is_for(definition):
             continue
-        ended = await _contained(hook, partial(_told, hook, definition, call, call.args, session, result))
+        ended = await _contained(hook, partial(_hook_input, hook, definition, call, call.args, session, result))
         if ended.code == BLOCK:
             notes.append(ended.message or "A hook objects to this call.")
         elif ended.code != 0:
@@ -206,14 +206,14 @@ async def run_after(
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How a command ended: without a code it was not started, or not waited for."""
+    """End of a command: without a code it was not started, or not waited for."""
 
     code: int | None
     output: bytes = b""
     message: str = ""
 
 
-def _told(
+def _hook_input(
     hook: Hook,
     definition: ToolDefinition,
     call: FunctionCall,
@@ -276,7 +276,7 @@ async def _run(hook: Hook, told: JsonObject) -> _Ended:
         return _Ended(None, message=f"it cannot be started ({error.strerror if isinstance(error, OSError) else error})")
     try:
         async with asyncio.timeout(hook.timeout_s):
-            return await _talk(process, strict_json.dump(told), hook.output_bytes)
+            return await _communicate(process, strict_json.dump(told), hook.output_bytes)
     except TimeoutError:
         return _Ended(None, message=f"it did not end within {hook.timeout_s:g} s")
     finally:
@@ -285,7 +285,7 @@ async def _run(hook: Hook, told: JsonObject) -> _Ended:
         _transport_of(process).close()
 
 
-async def _talk(process: asyncio.subprocess.Process, message: bytes, bytes_max: int) -> _Ended:
+async def _communicate(process: asyncio.subprocess.Process, message: bytes, bytes_max: int) -> _Ended:
     assert process.stdout is not None
     assert process.stderr is not None
     said, complained = bytearray(), bytearray()

@@ -8,15 +8,19 @@ case, nor a look-alike form of a letter, nor a place below a folder that matches
 from __future__ import annotations
 
 import functools
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callgate.content.lookalikes import latin
 from callgate.errors import UsageError
 from callgate.strict_json import without_surrogates
+
+if TYPE_CHECKING:
+    from callgate.permission.unsure_paths import PossiblePaths
 
 __all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "number_in", "path_parts", "plain_path"]
 
@@ -28,6 +32,9 @@ PATH_CHARS_MAX = 4_096
 _SEPARATOR = re.compile(r"\\[^\W_]")
 # A path that is its own shortest spelling, as most are.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:[./][A-Za-z0-9_-]+)*")
+_SLASH_LIKE = frozenset("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\u2571\u2572\ufe68\uff0f\uff3c")
+"""Characters that are drawn like a slash, or are one elsewhere."""
+_SLASHES = str.maketrans(dict.fromkeys(_SLASH_LIKE, "/"))
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
 
@@ -95,7 +102,7 @@ class PathGlob:
     def narrow(self, path: str) -> bool:
         """True if the pattern names the path. One that leads out of the root is not named, unless the pattern does too."""
         parts, leads_out = path_parts(path)
-        is_plain = "\\" not in path and not path.startswith("~") and not any(map(_is_control, path))
+        is_plain = not path.startswith("~") and not any(char in _SLASH_LIKE or _is_control(char) for char in path)
         if self._absolute:
             return is_plain and path.startswith("/") and self._narrow("/".join(parts))
         return is_plain and not leads_out and self._narrow("/".join(parts))
@@ -104,20 +111,45 @@ class PathGlob:
         """True if the path could reach what the pattern names."""
         return self._wide.wide(path)
 
-    def wide_at(self, path: str) -> bool:
-        """True if the pattern is absolute and names a path from the root of the file system, or a folder above it."""
-        return self._wide.wide_at(path)
-
 
 class AnyPath:
     """Many path patterns at once, read widely."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         known = list(map(_normal_pattern, patterns))
+        self._known = known
+        parts = [_longest_literal(folded(pattern)) for pattern in known]
+        self._parts = None if not all(parts) else _validator("|".join(map(re.escape, dict.fromkeys(parts))) or "[^\\s\\S]")
         self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
         self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
         absolute = [folded(pattern) for pattern in known if pattern.startswith("//")]
         self._at = _engine("|".join(_path_body(pattern, wide=True) for pattern in absolute)) if absolute else None
+
+    def may_match_in(self, text: str) -> bool:
+        """False if no path that is a part of the text can match: then none of the patterns' own names is in it."""
+        return self._parts is None or self._parts(without_surrogates(folded(text)))
+
+    def may_be(self, path: str) -> bool:
+        """True if a path that a program may expand could be one that the patterns name."""
+        if path.startswith(("~/", "~\\")) and self.wide(os.path.expanduser("~") + path[1:]):
+            return True
+        return self._possible.may_be(_folded_path(path), leads_out=path_parts(path.replace("\\", "/"))[1])
+
+    @functools.cached_property
+    def _possible(self) -> PossiblePaths:
+        from callgate.permission.unsure_paths import PossiblePaths  # Most paths are plain ones.
+
+        return PossiblePaths(map(folded, self._known))
+
+    def may_be_listed(self, path: str) -> bool:
+        """True if such a path could have one of the names that the patterns list, their own wildcards left out."""
+        return self._listed.may_be(_folded_path(path), leads_out=path_parts(path.replace("\\", "/"))[1])
+
+    @functools.cached_property
+    def _listed(self) -> PossiblePaths:
+        from callgate.permission.unsure_paths import PossiblePaths
+
+        return PossiblePaths(map(folded, self._known), literal=True)
 
     def wide_at(self, path: str) -> bool:
         """True if one of the absolute patterns names a path from the root of the file system, or a folder above it."""
@@ -155,8 +187,8 @@ def path_parts(path: str) -> tuple[list[str], bool]:
 
 
 def plain_path(text: str) -> str:
-    """The shortest spelling of a text as a path: `./src//x` is `src/x`. A text that is too long for a path stays."""
-    if len(text) > PATH_CHARS_MAX or ("/" not in text and "\\" not in text):
+    """The shortest spelling of a text as a path: `./src//x` is `src/x`."""
+    if "/" not in text and "\\" not in text:
         return text
     slashed = text.replace("\\", "/")
     return "/" * slashed.startswith("/") + "/".join(path_parts(slashed)[0])
@@ -184,13 +216,15 @@ def _careless(text: str) -> Iterator[str]:
     """The text as a careless reader takes it, with and without the blanks around it."""
     plain = folded(text)
     yield plain
+    if not text.isprintable():
+        yield "".join(char for char in plain if char.isprintable())
     if (bare := plain.replace("\0", " ").strip()) != plain:
         yield bare
 
 
 def _folded_path(path: str) -> str:
     """The path as careless file systems take it: those that ignore dots, spaces and `:stream` behind a name, too."""
-    names = [name.strip() for name in folded(path).replace("\\", "/").split("/")]
+    names = [name.strip() for name in folded(path).translate(_SLASHES).split("/")]
     return "/".join(name if name in (".", "..") else name.split(":")[0].rstrip(". ") for name in names)
 
 
@@ -261,6 +295,12 @@ def _path_body(pattern: str, *, wide: bool) -> str:
     if not parts:
         return ".*" if wide else ".+"
     return body + below
+
+
+def _longest_literal(pattern: str) -> str:
+    """The longest text that every path has in it which the pattern matches, in one of its names; empty if there is none."""
+    runs = re.split(r"\[[!^]?\]?(?:\\.|[^\]\\])*\]|[*?/]|\\", pattern)
+    return max((run.strip(" .:") for run in runs), key=len)
 
 
 def _literal(pattern: str) -> str | None:

@@ -43,7 +43,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Why somebody must be asked: the rule that says so, and a sentence."""
+    """Reason to ask: the rule that requires it, and a sentence."""
 
     rule: str
     reason: str
@@ -232,6 +232,9 @@ class Policy:
             selected = [definition for definition in known if rule.selects(definition)]
             if known and not selected and rule.verdict != "allow" and rule.names_one:
                 problems.append(f"there is no tool that the rule is about: {rule.sentence}")
+            if selected and not any(map(rule.can_confirm, selected)):
+                why = _lacks(selected[0], [rule.confirm or ""], "the approver types the name of the tool")
+                problems.append(f"the rule has nothing to confirm a call by: {rule.sentence} ({why})")
             selected = selected if rule.is_conditional else []
             lacking = [rule.missing(definition) for definition in selected]
             if not lacking or not all(lacking):
@@ -372,7 +375,7 @@ def _in_words(rule: Rule, definition: ToolDefinition) -> str:
     return f"{rule.sentence} ({_lacks(definition, missing)})" if missing else rule.sentence
 
 
-def _lacks(definition: ToolDefinition, missing: Sequence[str]) -> str:
+def _lacks(definition: ToolDefinition, missing: Sequence[str], so: str = "the rule holds for every call of it") -> str:
     has = ", ".join(map(repr, cast("Mapping[str, Any]", definition.input_schema.get("properties") or {}))) or "none"
     named = " and ".join(map(repr, missing))
-    return f"the tool {definition.own_name!r} has no argument {named}, so the rule holds for every call of it; it has {has}"
+    return f"the tool {definition.own_name!r} has no argument {named}, so {so}; it has {has}"

@@ -23,7 +23,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from callgate.config.lines import entries_of, toml_of
+from callgate.config.lines import Entry, entries_of, toml_of
 from callgate.errors import UsageError
 from callgate.permission.hooks import Hook, hook_from
 from callgate.permission.patterns import PathGlob
@@ -33,6 +33,8 @@ from callgate.permission.sensitive import SENSITIVE
 __all__ = ["fields_of", "read_table"]
 
 BYTES_MAX = 1024 * 1024
+LOCATED_MAX = 1_000
+"""Problems whose line is looked for; a file with more of them is none."""
 _KEYS = ("default", "mode", "rules", "hooks", "sensitive", "sensitive_also")
 _SUBJECT = ("tool", "server", "kind", "read_only")
 
@@ -64,12 +66,16 @@ class Places:
     def __init__(self, text: str = "", path: str = "") -> None:
         self._path = path
         self._lines = text.split("\n")
-        self._entries = list(entries_of(text))
+        self._entries: dict[str, list[Entry]] = {}
+        for entry in entries_of(text):
+            self._entries.setdefault(entry.key[0] if len(entry.key) == 1 else "", []).append(entry)
+        self._located = 0
 
     def of(self, key: str, index: int = 1, given: object = None) -> str:
         """The place of a key, or of the value that comes as number `index` in its list."""
-        found = [entry for entry in self._entries if entry.key == (key,)]
-        if not found:
+        found = self._entries.get(key, [])
+        self._located += 1
+        if not found or self._located > LOCATED_MAX:
             return f"{self._path}: " if self._path else ""
         entry = found[min(index, len(found)) - 1]
         within = range(entry.first, entry.last + 1)
@@ -114,7 +120,7 @@ class _Reading:
         self.problems: list[str] = []
 
     def problem(self, sentence: str, *, instead: Rule = DENY_ALL) -> None:
-        self.problems.append(f"{sentence}; until it is fixed, {_told(instead)}")
+        self.problems.append(f"{sentence}; until it is fixed, {_describe(instead)}")
         self.rules.append(instead)
 
     def rule(self, given: object, place: int) -> None:
@@ -170,5 +176,5 @@ def _denying(given: object) -> Rule:
         return DENY_ALL
 
 
-def _told(rule: Rule) -> str:
+def _describe(rule: Rule) -> str:
     return "everything is denied" if rule is DENY_ALL else f"it stands as: {rule.sentence}"

@@ -28,7 +28,7 @@ FILE_RATE = Rate(per_s=50, burst=100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """How often tools may be called and the model may be asked, over all runs of a gate.
+    """Rate limits of tool calls and model requests, over all runs of a gate.
 
     ```python
     RateLimits(tools={"search_*": Rate(per_s=1, burst=5)}, total=Rate(concurrent=4), requests_per_minute=60)
@@ -45,9 +45,9 @@ class RateLimits:
     when_used_up: Literal["wait", "refuse"] = "wait"
     """True if a call waits for its turn, or is answered with an error at once."""
     waiting: int = 1_000
-    """How many calls may wait; further ones are refused."""
+    """Maximum number of waiting calls; further ones are refused."""
     patience_s: float = 60.0
-    """How long a call waits for its turn before it is refused."""
+    """Seconds that a call waits for its turn before it is refused."""
     requests_per_minute: float | None = None
     """Requests to the model; slowed down further, for a while, when the server says that there were too many."""
     tokens_per_minute: float | None = None
@@ -108,13 +108,13 @@ class Place:
 
     @property
     def refused(self) -> str | None:
-        """Why it may not run at all."""
+        """Reason why it may not run at all."""
         if self.ticket is not None and self.ticket.state == "expired":
             return f"Not run: its turn did not come within {self._limiter.rates.patience_s:g} s. Make fewer calls."
         return self._refused
 
     @property
-    def held(self) -> frozenset[str]:
+    def occupied(self) -> frozenset[str]:
         """The limits that the call is counted under now, itself or by the calls around it."""
         return frozenset(self.ticket.needs) | self.ticket.borrows if self.ticket is not None else frozenset()
 
@@ -176,7 +176,7 @@ class Limiter:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for their turn."""
+        """Number of calls that wait for their turn."""
         return len(self._line.waiting)
 
     def _settle(self, now: float, quiet: Ticket | None = None) -> None:

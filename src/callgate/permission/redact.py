@@ -24,6 +24,7 @@ from callgate.config.secret_names import (
     letters_of,
     may_be_count,
 )
+from callgate.config.spread_secrets import hidden_items, is_spread_over
 
 __all__ = ["KEY_WORDS", "SHAPES", "Redactor", "environment_secrets", "is_secret_name"]
 
@@ -32,6 +33,8 @@ TEXT_CHARS_MAX = 2_000
 HEAD_CHARS = 200
 REMEMBERED_CHARS_MAX = 200
 DEPTH_MAX = 20
+PIECES_MIN = 4
+"""With fewer items, a table does not spell a secret out."""
 
 _PLURAL = re.compile(r"tokens$")
 _FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{1,60}:?")
@@ -125,12 +128,12 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "password of curl": (
         ("curl",),
         r"(?<![\w-])(?P<kept>(?:-u|-U|--user|--proxy-user)[ \t=]{0,4}\\{0,15}[\"']?[^\s:\"'\\]{1,128}:)"
-        r"(?!//)[^\s\"'\\]{1,256}",
+        r"(?!//|\[redacted)[^\s\"'\\]{1,256}",
     ),
-    "password of mysql": (("mysql", "mariadb"), r"(?<!\S)(?P<kept>-p)(?!ort\b)[^\s\"'\\-][^\s\"'\\]{3,255}"),
+    "password of mysql": (("mysql", "mariadb"), r"(?<!\S)(?P<kept>-p)(?!ort\b|\[redacted)[^\s\"'\\-][^\s\"'\\]{3,255}"),
     "password of a client": (
         ("sshpass", "redis-cli", "mongosh", "mongodump", "ldapsearch"),
-        r"(?<!\S)(?P<kept>-[apw][ \t]{1,4}\\{0,15}[\"']?)(?!-)[^\s\"'\\]{6,256}",
+        r"(?<!\S)(?P<kept>-[apw][ \t]{1,4}\\{0,15}[\"']?)(?!-|\[redacted)[^\s\"'\\]{6,256}",
     ),
     # These are looked for in any case, by words in small letters.
     "bearer token": (
@@ -140,7 +143,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     "secret flag": (
         _SECRET_WORDS,
         r"(?i:(?<![\w-])--[a-z0-9-]{0,20}(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api-?key|access-?key|"
-        r"private-?key|auth|credentials?))[ \t]{1,4}(?!-)\\{0,15}[\"']?[^\s\"'\\]{3,4096}",
+        r"private-?key|auth|credentials?))[ \t]{1,4}(?!-|\\{0,15}[\"']?\[redacted)\\{0,15}[\"']?[^\s\"'\\]{3,4096}",
     ),
     "secret in a sentence": (
         _SECRET_WORDS,
@@ -240,10 +243,12 @@ class Redactor:
             # `--password s3cret` and ["Authorization", "..."]: the word before says what it is.
             flags = _client_flags(items)
             hidden = [False, *(isinstance(item, str) and (item in flags or _is_secret_flag(item)) for item in items[:-1])]
-            return [
-                _HIDDEN if hide and _is_given(item) else self.value(item, depth=depth + 1)
-                for item, hide in zip(items, hidden[: len(items)], strict=True)
-            ]
+            return self._unless_spread(
+                [
+                    _HIDDEN if hide and _is_given(item) else self.value(item, depth=depth + 1)
+                    for item, hide in zip(items, hidden[: len(items)], strict=True)
+                ]
+            )
         if isinstance(value, Mapping):
             return self._table(cast("Mapping[Any, Any]", value), depth)
         return self.short_text(str(value))
@@ -262,7 +267,13 @@ class Redactor:
                 cleaned[field.name] = _HIDDEN
             else:
                 cleaned[field.name] = item if type(item) in _PLAIN else self.value(item, depth=depth + 1)
-        return cleaned
+        # A record has other tables in it; one of single values may spell something out.
+        is_flat = len(cleaned) >= PIECES_MIN and not any(isinstance(item, (list, dict)) for item in cleaned.values())
+        return self._unless_spread(cleaned) if is_flat else cleaned
+
+    def _unless_spread(self, cleaned: Any) -> Any:
+        """The list or table, or what can be shown of it if its items together hold a known secret."""
+        return hidden_items(cleaned) if is_spread_over(self._needles, cleaned) else cleaned
 
     def _field_of(self, key: str) -> _Field:
         name, lower = self.text(key), key.lower()

@@ -9,21 +9,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.permission.argument_values import Argument
-from callgate.permission.call_paths import RunningValues, paths_of, rooted, text_of
-from callgate.permission.patterns import Glob, PathGlob, Regex
+from callgate.permission.call_paths import RunningValues, paths_of, rooted, text_of, unsure_paths_of
+from callgate.permission.patterns import AnyPath, Glob, PathGlob, Regex
 from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
 
 __all__ = ["KINDS", "MODES", "VERDICTS", "Mode", "Rule", "rule_from"]
 
 Mode: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+"""The mode of a policy: what is asked about where no rule speaks."""
 MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
+"""All modes of a policy."""
 VERDICTS = ("allow", "ask", "deny")
 CONFIRMATION_CHARS_MAX = 200
 KINDS = ("function", "file", "command", "mcp", "worker")
@@ -59,6 +61,7 @@ class Rule:
     """The argument that names what a call destroys; the approver repeats its value. Only with the verdict `ask`."""
     _subject: Subject = field(init=False, repr=False, compare=False, default=Subject())
     _paths: tuple[PathGlob, ...] = field(init=False, repr=False, compare=False, default=())
+    _any_path: AnyPath = field(init=False, repr=False, compare=False, default=AnyPath(()))
     _args: tuple[tuple[str, Glob | Regex], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class Rule:
         tests += [(name, Regex(text)) for name, text in (regexes or {}).items()]
         settled = {"tool": subject.tool, "server": subject.server, "paths": paths, "args": globs, "patterns": regexes}
         settled |= {"_subject": subject, "_paths": tuple(map(PathGlob, paths or ())), "_args": tuple(tests)}
+        settled |= {"_any_path": AnyPath(paths or ())}
         for name, value in settled.items():
             object.__setattr__(self, name, value)
 
@@ -131,13 +135,27 @@ class Rule:
         return all(self._argument_fits(definition, args, name, test, running) for name, test in self._args)
 
     def _paths_fit(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None) -> bool:
-        paths = paths_of(definition, args, running, wide=self.verdict != "allow")
-        return self._all_or_any(paths, lambda text: any(self._fits(glob, definition, text) for glob in self._paths))
+        if self.verdict == "allow":
+            paths = paths_of(definition, args, running, wide=False)
+            return bool(paths) and all(self._is_allowed(definition, path) for path in paths)
+        known = self._any_path
+        found = paths_of(definition, args, running, may_match=known.may_match_in)
+        if any(known.wide(path) or any(map(known.wide_at, rooted(definition.roots, path))) for path in found):
+            return True
+        unsure = unsure_paths_of(definition, args, running)
+        return unsure is None or any(
+            map(known.may_be, (spelled for path in unsure for spelled in (path, *rooted(definition.roots, path))))
+        )
 
     def missing(self, definition: ToolDefinition) -> list[str]:
         """The arguments that the rule is about and that the tool does not have."""
         names = _argument_names(definition)
         return [] if names is None else [name for name, _ in self._args if _declared_as(definition, name) not in names]
+
+    def can_confirm(self, definition: ToolDefinition) -> bool:
+        """True if the tool may have the argument whose value confirms a call."""
+        names = _argument_names(definition)
+        return self.confirm is None or names is None or self.confirm in names
 
     def confirmation(self, definition: ToolDefinition, args: Mapping[str, Any]) -> str:
         """The text that confirms a call: the value of the argument, or the tool's name if it has none that can be typed."""
@@ -174,13 +192,12 @@ class Rule:
         argument = Argument(definition, declared, value, args, running)
         return argument.fits_narrowly(test) if self.verdict == "allow" else argument.fits_widely(test)
 
-    def _fits(self, test: PathGlob, definition: ToolDefinition, text: str) -> bool:
-        if self.verdict == "allow":
-            return test.narrow(text) or any(map(test.narrow, rooted(definition.roots, text)))
-        return test.wide(text) or any(map(test.wide_at, rooted(definition.roots, text)))
+    def _is_allowed(self, definition: ToolDefinition, path: str) -> bool:
+        from callgate.permission.unsure_paths import is_unsure  # Most rules name no paths.
 
-    def _all_or_any(self, values: list[str], fits: Callable[[str], bool]) -> bool:
-        return bool(values) and (all if self.verdict == "allow" else any)(map(fits, values))
+        if definition.kind != "file" and is_unsure(path):
+            return False  # Its tool may expand it to another one.
+        return any(glob.narrow(path) or any(map(glob.narrow, rooted(definition.roots, path))) for glob in self._paths)
 
 
 def rule_from(given: object) -> Rule:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from callgate.permission.call_paths import RunningValues, paths_of, rooted
+from callgate.permission.call_paths import RunningValues, paths_of, rooted, unsure_paths_of
 from callgate.permission.patterns import AnyPath
 from callgate.types import ToolDefinition
 
@@ -102,7 +102,13 @@ def sensitive_path(
     if definition.kind not in ("file", "mcp", "worker") or not patterns:
         return None
     is_sensitive = path_matcher(patterns, tuple(definition.roots))
-    return next((path for path in paths_of(definition, args, running) if is_sensitive(path)), None)
+    paths = paths_of(definition, args, running, may_match=is_sensitive.known.may_match_in)
+    if (found := next(filter(is_sensitive, paths), None)) is not None:
+        return found
+    unsure = unsure_paths_of(definition, args, running)
+    if unsure is None:
+        return "one of many paths with wildcards"
+    return next(filter(is_sensitive.known.may_be_listed, unsure), None)
 
 
 def is_sensitive(path: str) -> bool:
@@ -110,15 +116,22 @@ def is_sensitive(path: str) -> bool:
     return path_matcher(SENSITIVE)(path)
 
 
-@functools.lru_cache(maxsize=64)
-def path_matcher(patterns: tuple[str, ...], roots: tuple[str, ...] = ()) -> Callable[[str], bool]:
+class PathMatcher:
     """A test for paths that one of the patterns names, read widely; copies (`.env~`, `x.p12.bak`) count as the file.
 
     Relative paths start at `roots`, if these are known: absolute patterns hold for them too.
     """
-    known = AnyPath(patterns)
 
-    def fits(path: str) -> bool:
-        return known.wide(path) or any(map(known.wide_at, rooted(roots, path)))
+    def __init__(self, patterns: tuple[str, ...], roots: tuple[str, ...] = ()) -> None:
+        self.known = AnyPath(patterns)
+        self._roots = roots
 
-    return lambda path: fits(path) or ((original := _COPY.sub("", path)) != path and fits(original))
+    def __call__(self, path: str) -> bool:
+        """True if a pattern names the path, or the file that it is a copy of."""
+        return self._fits(path) or ((original := _COPY.sub("", path)) != path and self._fits(original))
+
+    def _fits(self, path: str) -> bool:
+        return self.known.wide(path) or any(map(self.known.wide_at, rooted(self._roots, path)))
+
+
+path_matcher = functools.lru_cache(maxsize=64)(PathMatcher)

@@ -44,11 +44,18 @@ def session_rule(
 
 
 def scope_of(definition: ToolDefinition, call: FunctionCall, running: RunningValues | None = None) -> str:
-    """Say in words what "always" would allow: `for /src/**`, `for exactly this`, `with any arguments`."""
+    """Say in words what "always" would allow: `for everything below src`, `for exactly this`, `with any arguments`."""
     rule = session_rule(definition, call, digest="", raised_by="", running=running)
     if rule.exact is not None:
         return "for exactly this"
-    return f"for {', '.join(rule.paths)}" if rule.paths else "with any arguments"
+    return f"for {' and '.join(map(_in_words, rule.paths))}" if rule.paths else "with any arguments"
+
+
+def _in_words(pattern: str) -> str:
+    """The pattern of a folder, as `_folder_pattern` makes it, for people."""
+    if pattern == "/*":
+        return "any file directly in the top folder"
+    return f"everything below {pattern[1:-3]}" if pattern.endswith("/**") else pattern[1:]
 
 
 def covers(

@@ -19,7 +19,7 @@ CALL_CHARS_MAX = 16 * 1024 * 1024
 """A longer call is an error; only its beginning is kept."""
 
 RESCANNED_MAX = 1024 * 1024
-"""How much text may be read again because a call in it turned out to be broken. Beyond it a marker at the beginning of a
+"""Characters that may be read again because a call in them turned out to be broken. Beyond it a marker at the beginning of a
 line always ends the call before it, even in what looks like a string, so that hostile text costs no more than any other."""
 
 RAW_CHARS_KEPT = 1_000

@@ -19,10 +19,11 @@ from callgate.models import (
     ModelRequest,
     billed_names,
     close_model,
+    has_context_cache,
     origin_of,
     provider_of_model,
 )
-from callgate.permission.approval import asked
+from callgate.permission.approval import request_approval
 from callgate.permission.guard import Guard
 from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer, refuse_remote_servers
 from callgate.store import Store
@@ -50,7 +51,7 @@ class GateConfig:
     settings: Mapping[str, Any]
     declarer: ToolDeclarer
     cache: ContextCache | None = None
-    """When the beginning of requests is cached by the provider."""
+    """Policy for caching the beginning of requests at the provider."""
     price_factor: float = 1.0
     """The part of the usual price that is billed."""
     is_durable: bool
@@ -86,11 +87,17 @@ class GateConfig:
         today = time.strftime("%Y-%m-%d", time.gmtime())
         return [name for name in billed_names(self.model) if self.find_price(name, today) is None]
 
+    @property
+    def is_cache_unused(self) -> bool:
+        """True if the beginning of requests is to be cached, and no model of the gate can do it."""
+        return self.cache is not None and not has_context_cache(self.model)
+
     def cost_of(self, usage: Usage, who: AnsweredBy, version: str | None = None) -> float | None:
         """Return the cost of one answer, if the price of the model, or of the version that answered, is known."""
         today = time.strftime("%Y-%m-%d", time.gmtime())
         price = self.find_price(who.model, today) or (self.find_price(version, today) if version else None)
-        return None if price is None else price.of(usage) * self.price_factor
+        tier = str(self.settings.get("service_tier") or "")
+        return None if price is None else price.of(usage, tier) * self.price_factor
 
     @property
     def ask(self) -> Ask | None:
@@ -98,7 +105,7 @@ class GateConfig:
         approve = self.guard.approve
         if approve is None:
             return None
-        return lambda question: asked(approve, question.call, question.definition, question.reason)
+        return lambda question: request_approval(approve, question.call, question.definition, question.reason)
 
     def new_spans(self, session: str) -> Spans:
         """Return the spans of a run, if tracing is enabled."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callgate import user_code
 from callgate.calls.cancellation import Cancellation
+from callgate.calls.observer import Emit
 from callgate.calls.tasks import TaskOwner
 from callgate.errors import SessionLostError, StoreError
 from callgate.events import CallFinished, Event, TurnEnded
@@ -22,16 +21,14 @@ from callgate.machine.calls import CallBatch
 from callgate.run.config import GateConfig
 from callgate.run.sessions import STORE_GUARD, Session
 from callgate.store import Lease
-from callgate.types import CallRecord, FunctionCall, SessionRule
+from callgate.types import CallRecord, SessionRule
 
 if TYPE_CHECKING:
     from callgate.run.partial_output import PartialOutput
 
-__all__ = ["Emit", "RunContext"]
+__all__ = ["RunContext"]
 
 logger = logging.getLogger("callgate.run")
-
-Emit = Callable[[Event], Awaitable[None]]
 
 
 class RunContext:
@@ -92,15 +89,8 @@ class RunContext:
 
     async def emit(self, event: Event) -> None:
         """Report an event. An exception of the observer ends the run with that error."""
-        watch = self._emit
-        if watch is None:
-            return
-        call = getattr(event, "call", None)
-        if isinstance(call, FunctionCall):
-            event = replace(event, call=call.detached())  # The watcher cannot change what will run.
-        outcome = await user_code.call_async(lambda: watch(event))
-        if outcome.exception is not None:
-            raise outcome.exception
+        if self._emit is not None:
+            await self._emit(event)
 
     async def note(self, *new_facts: facts.Fact, durable: bool = False) -> None:
         """Journal facts, take them in, and report the calls that they settle."""

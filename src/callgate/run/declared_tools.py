@@ -38,10 +38,13 @@ class DeclaredTools:
     known: facts.ToolsKnown
 
     @classmethod
-    def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> DeclaredTools:
+    def of(
+        cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn], key: str
+    ) -> DeclaredTools:
         """The definitions as they are declared; those that cannot be are left out."""
-        declaration, known = _DECLARATIONS.of(definitions, executor.digests, tuple(built_in))
-        declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
+        declaration, known = _DECLARATIONS.of(definitions, executor.digests, tuple(built_in), key)
+        quarantined = declaration.quarantined
+        declared = tuple([d for d in definitions if d.name not in quarantined] if quarantined else definitions)
         return cls(declared, declaration, known)
 
 
@@ -52,12 +55,11 @@ class SharedDeclarations:
         self._known: dict[str, tuple[Sequence[ToolDefinition], tuple[Declaration, facts.ToolsKnown]]] = {}
 
     def of(
-        self, definitions: Sequence[ToolDefinition], digests: Mapping[str, str], built_in: tuple[BuiltIn, ...]
+        self, definitions: Sequence[ToolDefinition], digests: Mapping[str, str], built_in: tuple[BuiltIn, ...], key: str
     ) -> tuple[Declaration, facts.ToolsKnown]:
         """The declaration of these tools, and what the journal is told of them; both are read-only."""
         if built_in:
             return _declared(definitions, digests, built_in)
-        key = _key(definitions, digests)
         known = self._known.get(key)
         # The digest is short, and a server may choose what it is made of: what is equal is looked at as well.
         if known is not None and _are_equal(known[0], definitions):
@@ -83,7 +85,7 @@ def _key(definitions: Iterable[ToolDefinition], digests: Mapping[str, str]) -> s
 
 
 def _are_equal(some: Sequence[ToolDefinition], others: Sequence[ToolDefinition]) -> bool:
-    return len(some) == len(others) and all(one is other or one == other for one, other in zip(some, others, strict=True))
+    return [*some] == [*others]  # Those that are the same object, as most are, need no look.
 
 
 _DECLARATIONS = SharedDeclarations()
@@ -129,7 +131,7 @@ class ToolDeclarer:
         key = _key(allowed, digests)
         declared = self.cache.by_tools.get(key)
         if declared is None:
-            declared = self.cache.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in)
+            declared = self.cache.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in, key)
         if is_usual:
             self.cache.last = (digests, policy, declared)
         return declared

@@ -17,6 +17,7 @@ from callgate.base_errors import expect
 from callgate.run.run_methods import RunMethods
 
 if TYPE_CHECKING:
+    from callgate.calls.observer import Emit
     from callgate.content.collect import ModelResponse
     from callgate.declaration import Declaration
     from callgate.mcp.host import Elicit
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from callgate.permission.guard import Guard
     from callgate.prices import PriceTable
     from callgate.run.config import GateConfig
-    from callgate.run.context import Emit
     from callgate.run.inputs import CacheLike
     from callgate.run.resources import Resources
     from callgate.run.run_request import RunRequest
@@ -182,7 +182,7 @@ class Gate(RunMethods):
 
     @property
     def mode(self) -> Mode:
-        """How tools are presented to the model."""
+        """Presentation of the tools to the model."""
         return self._mode
 
     @property

@@ -66,11 +66,28 @@ def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
     for name, (kind, expected) in _PARTS.items():
         if given.get(name) is not None and not isinstance(given[name], kind):
             raise UsageError(f"{name}={given[name]!r:.200}: expected {expected}")
+    _require_three(given.get("approve"))
     if tools is None:
         return ()
     if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
         raise UsageError(f"tools={tools!r:.200}: expected a list, as in tools=[get_weather, FileTools('.')]")
     return cast("Iterable[object]", tools)
+
+
+def _require_three(approve: Any) -> None:
+    """Refuse an `approve` that cannot be called with the three arguments that it gets: it would deny every call."""
+    if approve is None:
+        return
+    import inspect  # Most gates have none.
+
+    try:
+        takes = inspect.signature(approve)
+    except (TypeError, ValueError):  # Some callables of C have no signature.
+        return
+    try:
+        takes.bind(None, None, None)
+    except TypeError as error:
+        raise UsageError(f"approve={approve!r:.200} takes {takes}: expected {_PARTS['approve'][1]}") from error
 
 
 def usable_history(history: Any) -> list[Mapping[str, Any]] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from callgate import user_code
+from callgate.config.known_secrets import redact_known
 from callgate.errors import UsageError
 from callgate.events import Event, RunEnded
 from callgate.prices import BATCH_FACTOR
@@ -198,7 +199,7 @@ class _Reports:
         if error is None:
             return
         self._report = _nothing
-        text = user_code.text_of(error)
+        text = redact_known(user_code.text_of(error))
         said = f"progress is not reported any more, because it failed: {type(error).__name__}: {text}"
         # A filter that makes an error of it must not end the runs, and neither must a stderr that is not there.
         user_code.call(lambda: warnings.warn(said, RuntimeWarning, stacklevel=1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -16,11 +16,16 @@ from callgate.content.prompt import Prompt
 from callgate.content.read import is_response, media_of, parts_of, response_media
 from callgate.errors import UsageError
 from callgate.events import Event, Notice
-from callgate.machine.facts import UploadedFile
-from callgate.models import Model
+from callgate.machine.facts import Fact, UploadedFile
+from callgate.machine.machine import RunMachine
+from callgate.models import Model, members_of
+from callgate.store import Store
 from callgate.types import Media, Part
 
-__all__ = ["ModelFiles", "delete_files", "files_of", "inline_bytes", "release_files", "sendable_prompt", "use_files"]
+__all__ = [
+    "ModelFiles", "delete_caches", "delete_files", "files_of", "inline_bytes", "release_files", "sendable_prompt",
+    "use_files",
+]  # fmt: skip
 
 
 class ModelFiles(Protocol):
@@ -62,19 +67,22 @@ async def sendable_prompt(
     model: Model,
     emit: Callable[[Event], Awaitable[None]] | None,
     sent_before: Callable[[], Awaitable[int]],
+    store: Store,
 ) -> tuple[Prompt | None, tuple[UploadedFile, ...]]:
     """Return a prompt without paths and without media that is too large, and the files that it refers to.
 
-    `sent_before` gives the bytes of media that the request has already, in the contents before the prompt.
+    `sent_before` gives the bytes of media that the request has already, in the contents before the prompt; the store
+    knows the files that other processes have uploaded.
 
     Raises:
         UsageError: a file cannot be read, or is too large for this model.
         ModelError: an upload failed.
+        StoreError: the store cannot be used.
     """
     items: Any = [prompt] if isinstance(prompt, (Media, Path, bytes, bytearray)) else prompt
     if not isinstance(items, (list, tuple)) or not any(map(_needs_work, cast("list[Any]", items))):
         return prompt, ()
-    from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media  # Most prompts are text.
+    from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media, with_type  # Most prompts are text.
 
     files, uploaded = files_of(model), dict[str, UploadedFile]()
     used = await sent_before() if files is not None and files.takes_uploads else 0
@@ -82,10 +90,13 @@ async def sendable_prompt(
     for item in cast("list[Any]", items):
         media = _media_in(item)
         if media is None:
-            known = _uploaded_before(item, files)
-            if known is not None:
-                uploaded[known.name] = known
-            sent.append(item)
+            uri = _uri_in(item)
+            if files is not None and uri is not None:
+                from callgate.store.uploads import find_upload
+
+                known = files.find(uri) or await find_upload(store, uri)
+                uploaded |= {} if known is None else {known.name: known}
+            sent.append(with_type(item) if isinstance(item, Media) else item)
             continue
         size = await asyncio.to_thread(_size_of, media)
         if used + size <= INLINE_BYTES_MAX:
@@ -94,7 +105,7 @@ async def sendable_prompt(
             continue
         if files is None:
             raise UsageError(
-                f"{name_of(media)!r} has {size:,} bytes; {_asked_first(model)!r} takes at most {INLINE_BYTES_MAX:,} bytes "
+                f"{name_of(media)!r} has {size:,} bytes; {_first_name(model)!r} takes at most {INLINE_BYTES_MAX:,} bytes "
                 "of media in a prompt, and has no uploads"
             )
         file = await files.upload(media, None if emit is None else _reporter(name_of(media), emit))
@@ -139,10 +150,18 @@ async def delete_files(model: Model, files: Iterable[UploadedFile], session: str
     return 0 if uploads is None else sum([await uploads.delete(file, session) for file in files])
 
 
+async def delete_caches(model: Model, journal: Sequence[Fact]) -> None:
+    """Delete the caches at the provider that hold something of a session."""
+    for one in members_of(model):
+        delete_cached = getattr(one, "delete_cached", None)
+        if delete_cached is not None:
+            await delete_cached(lambda: RunMachine(journal).conversation.encoded)
+
+
 # Internals ---------------------------------------------------------------------------------------------------------------
 
 
-def _asked_first(model: Model) -> str:
+def _first_name(model: Model) -> str:
     """The name of the model whose uploads count: of several, the first."""
     models: Any = getattr(model, "models", None)
     return cast("Model", models[0]).name if models else model.name
@@ -162,11 +181,11 @@ def _media_in(item: Any) -> Media | None:
     return item if isinstance(item, Media) and item.uri is None else None
 
 
-def _uploaded_before(item: Any, files: ModelFiles | None) -> UploadedFile | None:
+def _uri_in(item: Any) -> str | None:
     uri = item.uri if isinstance(item, Media) else None
     if isinstance(item, Mapping):
         uri = (media_of(cast("Part", item)) or {}).get("uri")
-    return files.find(uri) if files is not None and isinstance(uri, str) else None
+    return uri if isinstance(uri, str) else None
 
 
 def _size_of(media: Media) -> int:

@@ -56,7 +56,7 @@ class _PartialAnswer:
     collector: Collector = field(default_factory=Collector)
     proposed: list[FunctionCall] = field(default_factory=list[FunctionCall])
     accepted: Accepted | None = None
-    """The server's word that it works on the answer by itself."""
+    """The server's word that it keeps the answer."""
 
 
 class ModelTurn:
@@ -66,6 +66,8 @@ class ModelTurn:
         self._run = run
         self.partial_text = ""
         """The text of an answer that broke off."""
+        self._changed: set[str] = set()
+        """Changes of settings that were reported: once in a run, and not with every turn."""
 
     async def ask(self, command: facts.AskModel) -> None:
         """Send one request to the model, and report its answer piece by piece."""
@@ -93,7 +95,8 @@ class ModelTurn:
             async with answering(run.config.model, request) as items:
                 async for item in items:
                     if isinstance(item, Mapping):
-                        await self._report_pieces(answer, answer.collector.feed(item))
+                        is_plain: bool = getattr(items, "is_sound", False)  # A program's own model does not know.
+                        await self._report_pieces(answer, answer.collector.feed(item, is_plain=is_plain))
                     elif isinstance(item, PartialCall):
                         pieces = answer.collector.announce(item.wire_id, item.name, item.text, is_first=item.is_first)
                         await self._report_pieces(answer, pieces)
@@ -111,12 +114,15 @@ class ModelTurn:
         return whole
 
     async def _accept(self, accepted: Accepted, answer: _PartialAnswer) -> None:
-        """Journal that the server works on the answer, before anybody waits for it."""
+        """Journal by which id the server keeps the answer, before anybody waits for it.
+
+        An answer that the server goes on with alone costs more than a request: its id survives a power failure, too.
+        """
         answer.accepted = accepted
         known = self._run.machine.run.accepted
         if known is None or known.id != accepted.id:
             fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin)
-            await self._run.cancellation.complete(self._run.note(fact, durable=True))
+            await self._run.cancellation.complete(self._run.note(fact, durable=accepted.cancel is not None))
 
     async def _report_pieces(self, answer: _PartialAnswer, events: Sequence[Event]) -> None:
         for event in events:
@@ -127,6 +133,10 @@ class ModelTurn:
     async def _report(self, event: Event) -> None:
         """Report an event of the answer, and the typed output that its text has made so far."""
         run = self._run
+        if isinstance(event, Notice) and event.code == "setting_changed":
+            if event.message in self._changed:
+                return
+            self._changed.add(event.message)
         await run.emit(event)
         if run.partial is not None and isinstance(event, TextDelta):
             found = run.partial.feed(event.text)
@@ -179,10 +189,10 @@ class ModelTurn:
         if run.machine.run.turn > turns_before:  # A discarded answer is not a turn.
             run.turn_reason = answer.finish_reason
         if fact.calls or fact.salvaged:
-            await self._report_fate(fact, settled)
+            await self._report_discarded(fact, settled)
         await run.report(settled)
 
-    async def _report_fate(self, fact: facts.ModelAnswered, settled: Sequence[CallRecord]) -> None:
+    async def _report_discarded(self, fact: facts.ModelAnswered, settled: Sequence[CallRecord]) -> None:
         """Report which calls of an answer were salvaged from text, and which were discarded with it."""
         taken = {record.call.id for record in (*self._run.machine.open_calls, *settled)}
         proposed = {call.id for call in fact.calls}
@@ -239,7 +249,9 @@ class ModelTurn:
         config = self._run.config
         conversation = Conversation(self._run.machine.conversation.contents[:count])
         conversation.add_user(SUMMARIZE)
-        request = ModelRequest(conversation=conversation, tool_choice="none", settings=config.settings, stream=False)
+        # A summary is no part of the conversation that a server may keep.
+        settings = {name: value for name, value in config.settings.items() if name not in ("store", "background")}
+        request = ModelRequest(conversation=conversation, tool_choice="none", settings=settings, stream=False)
         collector, who = Collector(), config.who
         await self._wait_for_budget()
         async with answering(config.model, request) as items:

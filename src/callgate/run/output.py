@@ -91,7 +91,7 @@ class Output:
             raise UsageError(f"output= is not a JSON Schema that can be used: {told}") from None
 
     @classmethod
-    def told(cls, schema: Mapping[str, Any]) -> Output:
+    def from_schema(cls, schema: Mapping[str, Any]) -> Output:
         """Restore the output of a run from the schema in its journal."""
         output = cls(schema)
         output.is_wrapped = list(schema.get("properties") or ()) == [ANSWER] and schema.get("required") == [ANSWER]
@@ -144,7 +144,7 @@ class Output:
 
     def _values(self, text: str) -> Iterator[Any]:
         """Return candidate values of an answer, the likeliest first: the whole text, from a fence, from inside prose."""
-        is_json = False
+        is_json = is_answer = False
         for number, written in enumerate(dict.fromkeys(_readings(text))):
             try:
                 value = strict_json.parse(written)
@@ -152,9 +152,10 @@ class Output:
                 continue
             is_json = is_json or not number
             if self.is_wrapped and isinstance(value, dict) and list(cast("JsonObject", value)) == [ANSWER]:
+                is_answer = is_answer or not number
                 yield value[ANSWER]
             yield value
-        if self.is_wrapped and not (is_json and self._has_format):
+        if self.is_wrapped and not is_answer and not (is_json and self._has_format):
             yield strict_json.without_surrogates(text.strip())  # A word or a sentence, without its quotes.
 
 

@@ -1,7 +1,8 @@
 """Partial typed output: the text of an answer so far in, a validated value of the type so far out.
 
 Fields that have not arrived are None or their default; values that are there are validated as the type says. A number counts
-when something follows it. Knows nothing of models and runs.
+when something follows it, a date or a member of an enumeration when its string is complete.
+Knows nothing of models and runs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import re
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, Union, cast
 
 from callgate import user_code
+from callgate.definitions.json_decoding import reader_of
 from callgate.definitions.python_types import NotExpressibleError, adapter_for
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.schema import check_arguments
@@ -72,15 +74,26 @@ class PartialOutput:
         start = min((place for sign in "{[" if (place := whole.find(sign)) >= 0), default=None)
         if start is None:
             return None
-        for trailing in ("trailing-strings", True):
-            value = self._parsed(whole[start:], trailing)
+        text = whole[start:]
+        complete, grown = self._parsed(text, True), self._parsed(text, "trailing-strings")
+        is_open = grown is not _NOTHING and grown != complete
+        for value in (grown, complete) if is_open else (complete,):
             if value is _NOTHING or value == self._last:
                 continue
             outcome = user_code.call(functools.partial(self._validate, value))
-            if outcome.error is None:
+            if outcome.error is None and (value is complete or self._is_text(text, outcome.value)):
                 self._last = value
                 return (outcome.value,)
         return None
+
+    def _is_text(self, text: str, value: Any) -> bool:
+        """True if the string at the end of an answer is text in the value, and so may grow; not the beginning of a date."""
+        marked = self._parsed(text + _MARK, "trailing-strings")
+        outcome = user_code.call(functools.partial(self._validate, marked))
+        if outcome.error is not None:
+            return False
+        found = [*_texts(outcome.value)]
+        return any(_MARK in one for one in found) and len(found) == len([*_texts(value)])
 
     def _parsed(self, text: str, trailing: _Trailing) -> Any:
         from pydantic_core import from_json
@@ -92,10 +105,15 @@ class PartialOutput:
         if not isinstance(value, dict):
             return value if self._is_wrapped else _NOTHING
         fields = cast("JsonObject", value)
-        return fields.get(ANSWER, _NOTHING) if self._is_wrapped else fields
+        if not self._is_wrapped:
+            return fields
+        # As with a whole answer, a model may write an object without the wrapper.
+        return fields.get(ANSWER, fields or _NOTHING)
 
 
 _NOTHING = object()
+_MARK = "\ue0f1\ue0f2"
+"""Characters for private use, which no date, number or name of an enumeration has."""
 _NUMBER_ENDS = frozenset("0123456789.eE+-")
 _NUMBER = re.compile(r"(?<![\w.+-])-?\d[\d.eE+-]*\Z")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -107,6 +125,22 @@ def _without_number(text: str) -> str:
     if found is None or '"' in _STRING.sub("", text[: found.start()]):
         return text
     return text[: found.start()]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The plain texts in a value."""
+    if type(value) is str:
+        yield value
+        return
+    inner: Any = ()
+    if isinstance(value, Mapping):
+        inner = (*cast("Mapping[Any, Any]", value), *cast("Mapping[Any, Any]", value).values())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = cast("list[Any]", value)
+    elif dataclasses.is_dataclass(value) or hasattr(cast("object", type(value)), "model_fields"):
+        inner = vars(value).values() if hasattr(value, "__dict__") else ()
+    for one in inner:
+        yield from _texts(one)
 
 
 def _schema_check(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -149,7 +183,8 @@ def _type_check(kind: Any) -> Callable[[Any], Any]:
     from pydantic_core import to_json
 
     # From JSON, as the whole answer will be: a strict model takes "2026-01-31" for a date from JSON only.
-    return lambda value: adapter.validate_json(to_json(value))
+    read = reader_of(adapter)
+    return lambda value: read(to_json(value))
 
 
 def _refused(value: Any) -> Any:

@@ -12,21 +12,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from callgate.calls.observer import Emit, observer_of
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
-from callgate.run.context import Emit, RunContext
+from callgate.run.context import RunContext
 from callgate.run.media import inline_bytes, sendable_prompt, use_files
 from callgate.run.run import Run
 from callgate.run.run_options import RunToolsOwner
 from callgate.run.run_request import RunRequest, new_request
 from callgate.run.sessions import Session, Sessions, running
 from callgate.run.task import RunTask
-from callgate.store import Lease, Store
 from callgate.sync import PROCESS_LOCK, BlockingPortal
 from callgate.types import Reply
 
 if TYPE_CHECKING:
     from callgate.mcp.host import Elicit
+    from callgate.store import Lease, Store
 
 __all__ = ["Resources", "check_event_loop"]
 
@@ -69,7 +70,7 @@ class Resources:
             UsageError: there is no event loop.
         """
         check_event_loop()
-        return RunTask(partial(self._carry_out, config, request, emit))
+        return RunTask(partial(self._carry_out, config, request, observer_of(emit)))
 
     async def _carry_out(self, config: GateConfig, request: RunRequest, emit: Emit | None, task: RunTask[Reply]) -> Reply:
         is_live = config.executor.is_live
@@ -79,7 +80,7 @@ class Resources:
         config.executor.check_deps(request.deps)
         # Before the session is acquired: an upload may take long.
         sent_before = partial(self._inline_bytes, request)
-        prompt, uploads = await sendable_prompt(request.prompt, config.model, emit, sent_before)
+        prompt, uploads = await sendable_prompt(request.prompt, config.model, emit, sent_before, self.store)
         if prompt is not request.prompt:
             request = replace(request, prompt=prompt, uploads=uploads)
         async with self._own_tools(config):
@@ -114,7 +115,7 @@ class Resources:
             if config.executor.is_live:  # The tools are known only now.
                 config.check_choice(request.tool_choice)
             use_files(config.model, request.uploads, session.id)
-            run = RunContext(config, session, lease, emit, person=self.elicit, deps=request.deps)
+            run = RunContext(config, session, lease, emit, person=request.person or self.elicit, deps=request.deps)
             task.stop = lambda: run.request_cancel("The user cancelled the run.")
             with running(session, run):
                 self.sessions.keep_leases(run.event_loop)

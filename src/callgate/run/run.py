@@ -98,7 +98,7 @@ class Run:
             elif todo.ask_model is not None:
                 await self._turn.ask(todo.ask_model)
             elif todo.check_output is not None:
-                output = self._output or Output.told(todo.check_output.schema)
+                output = self._output or Output.from_schema(todo.check_output.schema)
                 await self._context.note(output.read(todo.check_output.text))
             elif not await self._pipeline.advance(todo):
                 self._cancellation.close()
@@ -131,7 +131,7 @@ class Run:
     def _misfit(self, finish: facts.Finish) -> OutputError:
         """Return the error of a run without an answer that fits."""
         run = self._machine.run
-        if finish.reason not in ("STOP", "MAX_TOKENS") and not run.problems:
+        if finish.reason not in ("output_error", "MAX_TOKENS") and not run.problems:
             told = f"the run ended with {finish.reason} before there was an answer that fits output="
         else:
             asked = 1 + run.repairs
@@ -141,4 +141,4 @@ class Run:
 
 
 def _ignore(records: Sequence[CallRecord]) -> None:
-    """Nothing is settled after the end."""
+    """Settle nothing after the end."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from callgate.base_errors import expect
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+    from callgate.calls.observer import Emit
     from callgate.content.prompt import Prompt
     from callgate.events import Event, EventOf
     from callgate.permission import Approval
     from callgate.run.config import GateConfig
-    from callgate.run.context import Emit
     from callgate.run.many import ReportProgress
     from callgate.run.resources import Resources
     from callgate.run.run_options import ManyOptions, RunOptions
@@ -43,7 +45,7 @@ class RunMethods:
         self,
         prompt: Prompt | None = None,
         *,
-        output: type[T],
+        output: TypeForm[T],
         watch: Callable[[Event], Awaitable[None]] | None = None,
         **options: Unpack[RunOptions],
     ) -> Reply[T]: ...
@@ -109,7 +111,7 @@ class RunMethods:
 
     @overload
     def stream(
-        self, prompt: Prompt | None = None, *, output: type[T], **options: Unpack[RunOptions]
+        self, prompt: Prompt | None = None, *, output: TypeForm[T], **options: Unpack[RunOptions]
     ) -> AsyncGenerator[EventOf[T], None]: ...
     @overload
     def stream(
@@ -137,7 +139,7 @@ class RunMethods:
             await run.cancel()
 
     @overload
-    def run_sync(self, prompt: Prompt | None = None, *, output: type[T], **options: Unpack[RunOptions]) -> Reply[T]: ...
+    def run_sync(self, prompt: Prompt | None = None, *, output: TypeForm[T], **options: Unpack[RunOptions]) -> Reply[T]: ...
     @overload
     def run_sync(
         self, prompt: Prompt | None = None, *, output: None = None, **options: Unpack[RunOptions]
@@ -157,7 +159,7 @@ class RunMethods:
 
     @overload
     def stream_sync(
-        self, prompt: Prompt | None = None, *, output: type[T], **options: Unpack[RunOptions]
+        self, prompt: Prompt | None = None, *, output: TypeForm[T], **options: Unpack[RunOptions]
     ) -> Generator[EventOf[T], None, None]: ...
     @overload
     def stream_sync(
@@ -180,7 +182,7 @@ class RunMethods:
         self,
         prompts: Iterable[Prompt],
         *,
-        output: type[T],
+        output: TypeForm[T],
         parallel: int = 8,
         progress: bool | ReportProgress = False,
         batch: bool = False,
@@ -204,11 +206,23 @@ class RunMethods:
         self,
         prompts: Iterable[Prompt],
         *,
-        output: type[T],
+        output: Any,
         parallel: int = 8,
         progress: bool | ReportProgress = False,
         batch: bool = False,
-        return_errors: Literal[True],
+        return_errors: Literal[False] = False,
+        **options: Unpack[ManyOptions],
+    ) -> list[Reply[Any]]: ...
+    @overload
+    async def run_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        output: TypeForm[T],
+        parallel: int = 8,
+        progress: bool | ReportProgress = False,
+        batch: bool = False,
+        return_errors: bool,
         **options: Unpack[ManyOptions],
     ) -> list[Reply[T] | Exception]: ...
     @overload
@@ -220,7 +234,7 @@ class RunMethods:
         parallel: int = 8,
         progress: bool | ReportProgress = False,
         batch: bool = False,
-        return_errors: Literal[True],
+        return_errors: bool,
         **options: Unpack[ManyOptions],
     ) -> list[Reply[None] | Exception]: ...
     @overload
@@ -228,11 +242,11 @@ class RunMethods:
         self,
         prompts: Iterable[Prompt],
         *,
-        output: Any = None,
+        output: Any,
         parallel: int = 8,
         progress: bool | ReportProgress = False,
         batch: bool = False,
-        return_errors: bool = False,
+        return_errors: bool,
         **options: Unpack[ManyOptions],
     ) -> list[Reply[Any] | Exception]: ...
     async def run_many(

@@ -15,6 +15,7 @@ from callgate.content.prompt import Prompt, user_content
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.history.repair import repaired
+from callgate.host import Person
 from callgate.machine import facts
 from callgate.permission.approval import Approval
 from callgate.run.context import RunContext
@@ -52,6 +53,8 @@ class RunRequest:
     """The files that the prompt refers to."""
     deps: Any = None
     """The object for tools that declare it; it is never journalled."""
+    person: Person | None = None
+    """Answers questions of MCP servers in this run; None for the gate's `elicit`."""
 
 
 def new_request(
@@ -94,6 +97,8 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
     if (machine.tools, machine.names) != (known.tools, known.names):
         first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
     notices = run.config.declarer.complaints(run.declared)
+    if run.config.is_cache_unused:
+        notices.append(Notice("setting_changed", _NO_CACHE.format(run.config.model.name)))
     if not run.session.is_reported:
         run.session.is_reported = True
         notices += [Notice("journal_damaged", problem, "warning") for problem in machine.quarantined[:NOTES_MAX]]
@@ -110,6 +115,9 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
     for notice in _recovery_notices(started, [*settled, *machine.open_calls]):
         await run.emit(notice)
     await run.note(*answers)
+
+
+_NO_CACHE = "{!r} has no context cache in this API: every request is sent whole, as without cache=."
 
 
 async def _repaired(history: list[Mapping[str, Any]]) -> tuple[list[Content], list[str]]:
@@ -153,7 +161,9 @@ def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.App
         )
     run.deferred = {call_id for call_id, answer in answers.items() if answer == "later"}
     answered = [call_id for call_id in answers if call_id not in run.deferred]
-    return [run.config.guard.answer(awaiting[call_id], answers[call_id]) for call_id in answered]
+    texts = {tracked.call.id: tracked.confirm for tracked in run.calls.calls}
+    guard = run.config.guard
+    return [guard.answer(awaiting[one], answers[one], confirm=texts.get(one, "")) for one in answered]
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

@@ -12,7 +12,7 @@ from callgate.machine import facts
 from callgate.models import Model, members_of
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
-from callgate.run.media import delete_files, release_files
+from callgate.run.media import delete_caches, delete_files, release_files
 from callgate.run.model_turn import ModelTurn
 from callgate.run.resources import Resources
 from callgate.store.listing import delete_older, session_page
@@ -27,7 +27,7 @@ __all__ = [
 logger = logging.getLogger("callgate.run")
 
 KEPT_S = 49 * 3600.0
-"""How long a provider keeps a file at most, and an hour for clocks that differ."""
+"""Seconds that a provider stores a file at most, plus an hour for clocks that differ."""
 LOOKED_AT_MAX = 500
 """Sessions that are looked at for whether they refer to what a deleted one has left at the provider."""
 
@@ -64,7 +64,7 @@ async def rename(resources: Resources, session: str, title: str) -> str:
 
 
 async def delete(config: GateConfig, resources: Resources, session: str, *, before_s: float | None = None) -> bool:
-    """Delete a session, and what its own runs left at the provider: files and interactions; False if there is none.
+    """Delete a session, and what its runs left at the provider: files, interactions, caches; False if there is none.
 
     With `before_s`, one that was written to since then is kept.
 
@@ -92,14 +92,15 @@ async def delete(config: GateConfig, resources: Resources, session: str, *, befo
         await delete_interactions(config.model, stored)
     except ModelError as error:  # So do these, in up to 55 days.
         logger.warning("interactions of session %r could not be deleted at the provider: %s", session, error)
+    await delete_caches(config.model, journal)
     return True
 
 
 def uploads_of(journal: Iterable[facts.Fact]) -> list[facts.UploadedFile]:
-    """The files that the runs of a session uploaded; those of a session that it was forked from are not its own."""
+    """The files that the runs of a session uploaded, or those of a session of the same store that it was forked from."""
     found: dict[str, facts.UploadedFile] = {}
     for fact in journal:
-        if isinstance(fact, facts.Adopted):
+        if isinstance(fact, facts.Adopted) and not fact.fork_of:
             found.clear()
         elif isinstance(fact, facts.RunStarted):
             found |= {file.name: file for file in fact.uploads or ()}
@@ -107,10 +108,13 @@ def uploads_of(journal: Iterable[facts.Fact]) -> list[facts.UploadedFile]:
 
 
 def interactions_of(journal: Iterable[facts.Fact]) -> list[str]:
-    """The ids of the interactions of a session's own runs that a server keeps."""
+    """The ids of the interactions of a session's runs that a server keeps.
+
+    Those of a session of the same store that it was forked from count: the last one that refers to them deletes them.
+    """
     found: dict[str, None] = {}
     for fact in journal:
-        if isinstance(fact, facts.Adopted):
+        if isinstance(fact, facts.Adopted) and not fact.fork_of:
             found.clear()
         elif isinstance(fact, facts.ModelAccepted) and fact.origin.startswith("interactions:"):
             found[fact.id] = None
@@ -122,7 +126,7 @@ def interactions_of(journal: Iterable[facts.Fact]) -> list[str]:
 async def unshared(
     store: Store, files: Sequence[facts.UploadedFile], stored: Sequence[str]
 ) -> tuple[list[facts.UploadedFile], list[str]]:
-    """Those of the files and interactions of a deleted session that no other session of the store refers to.
+    """Return the files and interactions of a deleted session that no other session of the store refers to.
 
     A fork refers to what the session that it was forked from has left at the provider. If there are too many sessions to
     look at, nothing is deleted: all of it expires.

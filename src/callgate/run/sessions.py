@@ -21,7 +21,7 @@ from callgate.machine import facts
 from callgate.machine.machine import RunMachine
 from callgate.run.lease import CURRENT_LEASES, STORE_GUARD, LeaseHolder, LeaseRenewal, acquire_lease
 from callgate.store import Lease, MemoryStore, Store
-from callgate.store.anonymous import begun, new_session_id
+from callgate.store.anonymous import mark_used, new_session_id
 from callgate.store.owner import new_owner
 from callgate.store.protocol import check_id
 from callgate.sync import PROCESS_LOCK, CrossLoopLock, call_in_loop
@@ -34,13 +34,13 @@ logger = logging.getLogger("callgate.run")
 
 SESSIONS_CACHED = 256
 SLICE_S = 0.02
-"""How long a journal is replayed before others on the event loop go on."""
+"""Seconds of a replay after which other tasks of the event loop continue."""
 STOP_WAIT_S = 2.0
-"""How long a run that was asked to stop waits for the store with each entry in its journal."""
+"""Seconds that a cancelled run waits for the store with each entry in its journal."""
 RELEASE_WAIT_S = 10.0
-"""How long the end of a run waits for the store to release the session; the lease expires without that too."""
+"""Seconds that the end of a run waits for the store to release the session; the lease expires without that too."""
 CANCEL_WAIT_S = 5.0
-"""How long a cancellation from another thread waits for the event loop of the run."""
+"""Seconds that a cancellation from another thread waits for the event loop of the run."""
 
 
 class ActiveRun(LeaseHolder, Protocol):
@@ -197,10 +197,7 @@ class Sessions:
         known = self.get(session_id)
         if known is not None and not known.broken:
             return known.machine.conversation.contents
-        machine = RunMachine()
-        for fact in await store.load(session_id):
-            machine.apply(fact)
-        return machine.conversation.contents
+        return RunMachine(await store.load(session_id)).conversation.contents
 
     async def acquire(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
         """Lock and lease a session, against runs here and in other processes, and replay new facts of its journal.
@@ -248,7 +245,7 @@ class Sessions:
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, text_of(error))
         finally:
             if session.position:
-                begun(session.id)
+                mark_used(session.id)
             self._unlock(session)
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:

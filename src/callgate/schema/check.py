@@ -6,7 +6,6 @@ are checked against the tool's original schema, whatever form of it was declared
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from callgate.schema.problems import sentences
 from callgate.schema.stepwise_check import judged, needs_narrowing
 from callgate.schema.validator import SchemaValidator, plain, validator_of
 from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, is_sound, without_surrogates
-from callgate.types import Checked, ToolDefinition
+from callgate.types import Checked, ToolDefinition, copied_args
 
 __all__ = ["check_arguments"]
 
@@ -52,9 +51,8 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None, 
         and _is_plain(args, is_plain)
         and validator.root.is_valid(args)
     ):
-        copy: dict[str, Any] = marshal.loads(marshal.dumps(cast("dict[str, Any]", args)))
         notes: list[str] = []
-        return Checked(args=with_whole_numbers(copy, validator, notes), coercions=notes)
+        return Checked(args=with_whole_numbers(copied_args(args, is_plain=True), validator, notes), coercions=notes)
     if depth_exceeds(dict(args), DEPTH_MAX):
         return Checked(args=dict(args), problems=[f"the arguments are nested deeper than {DEPTH_MAX} levels"])
     if reason := first_bad(args):

@@ -153,6 +153,8 @@ def _take(shape: Shape, facet: Facet, keyword: str, value: Any, losses: Losses, 
     elif keyword in CONSTRAINING:
         if not facet.constrains or not knows(draft, keyword):
             losses.add(where, keyword, "its draft ignores it here", "left out")
+        elif keyword == "if" and not facet.node.keys() & {"then", "else"}:
+            pass  # A condition of nothing.
         elif keyword in _CHECKED_HERE:
             _check_here(shape, keyword, value, where, losses)
         else:
@@ -182,7 +184,9 @@ def _says_nothing(keyword: str, value: Any) -> bool:
         return value is False
     if keyword in ("propertyNames", "unevaluatedProperties", "unevaluatedItems") and value is True:
         return True
-    return keyword != "contains" and (value == {} or (keyword == "propertyNames" and value == {"type": "string"}))
+    return keyword not in ("contains", "if") and (
+        value == {} or (keyword == "propertyNames" and value == {"type": "string"})
+    )
 
 
 def key_names(value: Any) -> list[str] | None:

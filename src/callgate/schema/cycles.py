@@ -37,7 +37,7 @@ def _unavoidable(shape: Shape) -> Iterator[Key]:
 
 
 def _circular(arrows: Mapping[Name, set[Name]]) -> set[Name]:
-    """Those on a cycle, or between two: what is left after removing all ends and beginnings."""
+    """Return the nodes on a cycle, or between two: the rest after removing all ends and beginnings."""
     backwards: dict[Name, set[Name]] = {key: set() for key in arrows}
     for key, aims in arrows.items():
         for aim in aims:
@@ -46,7 +46,7 @@ def _circular(arrows: Mapping[Name, set[Name]]) -> set[Name]:
 
 
 def _endless(arrows: Mapping[Name, set[Name]], backwards: Mapping[Name, set[Name]]) -> set[Name]:
-    """Those from which the arrows can be followed for ever."""
+    """Return the nodes from which the arrows can be followed for ever."""
     left = {key: len(aims) for key, aims in arrows.items()}
     ended = [key for key, count in left.items() if not count]
     for key in ended:  # grows while it is walked

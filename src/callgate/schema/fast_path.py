@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from callgate.schema.limit_text import in_words, with_words
@@ -56,6 +56,8 @@ _Check: TypeAlias = "Callable[[Any, str], bool]"
 """True if the value of a keyword is plain, beside a type."""
 
 
+_type: Callable[[Any], Any] = type
+"""`type`, without narrowing by the type checker: a cast is a call, and there are many schemas."""
 _NOTHING: JsonObject = {}
 _NO_NAMES: Any = ()
 
@@ -72,6 +74,10 @@ def _make_inclusive(node: JsonObject, keyword: str) -> bool:
 
 def _is_name(name: Any) -> bool:
     return type(name) is str and (name.isascii() or is_whole_text(name))
+
+
+def _are_names(names: Iterable[Any]) -> bool:
+    return {*map(type, names)} <= {str} and is_whole_text("".join(names))
 
 
 def _is_text(value: Any, _: str) -> bool:
@@ -93,19 +99,20 @@ def _is_count(value: Any, _: str) -> bool:
 
 
 def _are_values(value: Any, _: str) -> bool:
-    if type(value) is not list or "" in value or not value:
+    if _type(value) is not list or "" in value or not value:
         return False
-    values = cast("list[Any]", value)
-    return all(map(_is_name, values)) and len(set(values)) == len(values)
+    return _are_names(value) and len(set(value)) == len(value)
 
 
 def _are_names_of(names: Any, properties: JsonObject) -> bool:
     if names is _NO_NAMES:
         return True
-    if type(names) is not list:
+    if _type(names) is not list:
         return False
-    listed = cast("list[Any]", names)
-    return all(type(name) is str and name in properties for name in listed) and len(set(listed)) == len(listed)
+    for name in names:
+        if type(name) is not str or name not in properties:
+            return False
+    return len(set(names)) == len(names)
 
 
 def _is_any(_: Any, __: str) -> bool:
@@ -113,7 +120,7 @@ def _is_any(_: Any, __: str) -> bool:
 
 
 def _has_plain_type(schema: Any) -> TypeGuard[JsonObject]:
-    kind: Any = cast("JsonObject", schema).get("type") if type(schema) is dict else None
+    kind: Any = schema.get("type") if _type(schema) is dict else None
     return type(kind) is str and (kind in _OF_TYPE or kind in ("object", "array"))
 
 
@@ -202,7 +209,7 @@ class _Direct:
         return node
 
     def node(self, schema: Any, pointer: str, depth: int) -> JsonObject:
-        found = self._plain(cast("JsonObject", schema), pointer, depth) if type(schema) is dict else None
+        found = self._plain(schema, pointer, depth) if _type(schema) is dict else None
         if found is not None:
             if self._nodes >= _NODES_MAX:  # References multiply what is written.
                 raise TooLargeError
@@ -287,9 +294,9 @@ class _Direct:
     def _or_null(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
         """Write a nullable value, as many languages express an optional one."""
         branches: Any = schema["anyOf"]
-        if not _UNION.issuperset(schema) or type(branches) is not list or depth >= _DEPTH_MAX:
+        if not _UNION.issuperset(schema) or _type(branches) is not list or depth >= _DEPTH_MAX:
             return None
-        inner, null = cast("list[Any]", branches) if len(cast("list[Any]", branches)) == 2 else (None, None)
+        inner, null = branches if len(branches) == 2 else (None, None)
         if null != _NULL or not _has_plain_type(inner) or schema.get("default") is not None or "default" in inner:
             return None
         if "description" in schema and "description" in inner:
@@ -314,6 +321,8 @@ class _Direct:
     def _scalar(self, kind: str, schema: JsonObject, pointer: str) -> JsonObject | None:
         checks = self.checks[kind]
         for keyword, value in schema.items():
+            if keyword == "type":
+                continue
             check = checks.get(keyword)
             if check is None or not check(value, kind):
                 return self._constant(schema) if "const" in schema else None
@@ -358,7 +367,7 @@ class _Direct:
             return None
         properties: Any = schema.get("properties", _NOTHING)
         required: Any = schema.get("required", _NO_NAMES)
-        if type(properties) is not dict or not _are_names_of(required, cast("JsonObject", properties)):
+        if _type(properties) is not dict or not _are_names_of(required, properties):
             return None
         node: JsonObject = {"type": "object"}
         for keyword in ("description", "title"):
@@ -368,10 +377,10 @@ class _Direct:
                 node[keyword] = schema[keyword]
         if "title" in node:
             self._lose_title(node, pointer)
-        if not self._additional(schema, node, pointer, depth) or not all(map(_is_name, cast("JsonObject", properties))):
+        if not self._additional(schema, node, pointer, depth) or not _are_names(properties):
             return None
         if properties:
-            node["properties"] = self._properties(cast("JsonObject", properties), f"{pointer}/properties/", depth + 1)
+            node["properties"] = self._properties(properties, f"{pointer}/properties/", depth + 1)
         if required:
             node["required"] = required.copy()
         return node

@@ -55,11 +55,11 @@ class Plan:
     """Limits for inlining references."""
 
     repeats: int = 3
-    """How often one definition may be nested in itself."""
+    """Maximum nesting of one definition in itself."""
     nesting: int = 64
-    """How many definitions may be nested."""
+    """Maximum nesting of definitions."""
     spread: int = 200
-    """How many properties may be repeated to distinguish the branches of a union."""
+    """Maximum number of properties that are repeated to distinguish the branches of a union."""
     nodes_max: int = NODES_MAX
 
 
@@ -92,7 +92,7 @@ class _Together:
     notes: list[str] = field(default_factory=list[str])
     is_never: bool = False
     types: frozenset[str] | None = None
-    """All that is left of references that were not followed."""
+    """Types that are left of references that were not followed."""
 
 
 class Lowering:
@@ -361,6 +361,10 @@ class Lowering:
                 listed.append(found)
                 shape.where["additionalProperties"] = f"{facet.place.pointer}/propertyNames"
         shape.required = list(dict.fromkeys(shape.required))
+        if shape.values is not None:
+            needed = set(shape.required)
+            shape.values = [value for value in shape.values if not isinstance(value, Mapping) or needed <= value.keys()]
+            settle(shape)
         for found in listed:
             names |= dict.fromkeys(found)
         names |= dict.fromkeys(shape.required)

@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 _KNOWN = frozenset("AZabBcdDfknpPrsStuvwWxz")
 """Letters with a meaning after a backslash in JavaScript or Python; others are literals."""
 _PLAIN_LETTERS = frozenset("cxuk")
-"""Those that are literals without a following number or letter."""
+"""Literals without a following number or letter."""
 _SHORTHANDS = frozenset(f"\\{letter}" for letter in "wWdDsS")
 _WHOLE_CLASSES = {"[^]": r"[\s\S]", "[]": r"[^\s\S]"}
 """Any character, and none, as JavaScript writes it."""

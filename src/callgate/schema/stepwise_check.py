@@ -54,7 +54,7 @@ def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -
         except ValueError:  # A part with its own `$id` cannot be addressed.
             return notes, [_NOT_SAID]
         if not more:
-            return notes, _told(culprit, validator)
+            return notes, _messages_for(culprit, validator)
         _put(args, culprit.path, new)
         notes += more
     return notes, [_NOT_SAID]
@@ -85,12 +85,12 @@ def _further(found: _Culprit, validator: SchemaValidator) -> _Culprit | None:
     for word in ("anyOf", "oneOf"):
         branches = cost.branches(place, word)
         if branches and not any(validator.at(inner).is_valid(value) for inner in branches):
-            meant = _meant(branches, _hollow(value), validator)
+            meant = _intended_branch(branches, _hollow(value), validator)
             return _Culprit(meant, path, value) if meant is not None else None
     return None
 
 
-def _meant(branches: Sequence[Place], hollow: Any, validator: SchemaValidator) -> Place | None:
+def _intended_branch(branches: Sequence[Place], hollow: Any, validator: SchemaValidator) -> Place | None:
     """Return the intended branch of a value, if it is recognizable."""
     errors = [list(validator.at(inner).iter_errors(hollow)) for inner in branches]
     fitting = [inner for inner, found in zip(branches, errors, strict=True) if not found]
@@ -98,7 +98,7 @@ def _meant(branches: Sequence[Place], hollow: Any, validator: SchemaValidator) -
     return fitting[0] if fitting else tagged[0] if len(tagged) == 1 else None
 
 
-def _told(culprit: _Culprit, validator: SchemaValidator) -> list[str]:
+def _messages_for(culprit: _Culprit, validator: SchemaValidator) -> list[str]:
     hollow = _hollow(culprit.value)
     found = sentences(validator.at(culprit.place).iter_errors(hollow), validator.schema, hollow, culprit.path)
     where = readable_path(culprit.path)

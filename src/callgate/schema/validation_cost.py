@@ -112,7 +112,7 @@ class ValidationCost:
         return found
 
     def musts(self, place: Place) -> list[Place]:
-        """Those of them that the value must fit in any case."""
+        """Return the schemas that the value must fit in any case."""
         targets = [self._source.target(place, word) for word in _REFERENCES if word in as_mapping(place.schema)]
         return self._known([*(target for target in targets if target is not None), *self.branches(place, "allOf")])
 
@@ -143,7 +143,7 @@ class ValidationCost:
         return self._known([self._source.below(place, *way) for way in ways if way[0] in node])
 
     def _known(self, places: Iterable[Place]) -> list[Place]:
-        """Those that are schemas with something in them."""
+        """Filter the places: schemas with something in them."""
         found = [place for place in places if isinstance(place.schema, Mapping)]
         for place in found:
             self._places.setdefault(place.pointer, place)

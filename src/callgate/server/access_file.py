@@ -32,7 +32,7 @@ logger = logging.getLogger("callgate.server")
 _Stamp: TypeAlias = "tuple[int, ...]"
 
 LOOK_S = 0.5
-"""How often the file is looked at, at most."""
+"""Minimum seconds between two looks at the file."""
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

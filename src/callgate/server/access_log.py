@@ -26,7 +26,7 @@ outages = logging.getLogger("callgate.outages")
 
 PATH_CHARS = 500
 SAID_S = 60.0
-"""How often it is said that lines cannot be written."""
+"""Seconds between two reports that lines cannot be written."""
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 

@@ -81,8 +81,8 @@ class Admissions:
         self._process = new_owner()
         self._live: dict[str, Admission] = {}
         self._again: Counter[str] = Counter()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Account -> whose turn it is: the store locks an account, and runs of one process need not compete for that."""
+        self._account_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Account -> its lock: the store locks an account, and runs of one process need not compete for that."""
         self._unwritten: list[tuple[Reservation, str, Used]] = []
         self.writing: set[asyncio.Task[None]] = set()
         """Writes that are on their way to the store."""
@@ -131,12 +131,12 @@ class Admissions:
         return admission
 
     async def _reserve(self, wanted: Reservation, allowed: Allowance) -> Refusal | None:
-        async with self._turn(wanted.account):
+        async with self._account_lock(wanted.account):
             return await self._store.reserve(wanted, allowed)
 
-    def _turn(self, account: str) -> asyncio.Lock:
+    def _account_lock(self, account: str) -> asyncio.Lock:
         """The lock of an account, which lives as long as somebody has it or waits for it."""
-        return self._turns.setdefault(account, asyncio.Lock())
+        return self._account_locks.setdefault(account, asyncio.Lock())
 
     async def _reserve_again(self, wanted: Reservation, allowed: Allowance, refusal: Refusal) -> Refusal | None:
         name = wanted.principal
@@ -170,7 +170,7 @@ class Admissions:
             process=known.process,
             reserved=Used(spent.tokens + expected.tokens, spent.cost + expected.cost),
         )
-        async with self._turn(known.account):
+        async with self._account_lock(known.account):
             return await self._store.extend(wanted, spent, admission.allowed)
 
     def settle(self, admission: Admission, used: Used) -> None:

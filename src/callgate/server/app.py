@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callgate.server import approvals, chat, files, health, metrics, openapi, page, sessions, tools
+from callgate.server import approvals, chat, files, health, metrics, openapi, page, questions, sessions, tools
 from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import interactions as interactions_clients
 from callgate.server.compat import mcp as mcp_clients
@@ -29,7 +29,7 @@ from callgate.store.reservations import keeps_requests
 __all__ = ["create_app"]
 
 MODULES: tuple[ModuleType, ...] = (
-    chat, files, sessions, approvals, tools, health, metrics, openapi,
+    chat, files, sessions, approvals, questions, tools, health, metrics, openapi,
     gemini_clients, interactions_clients, openai_clients, responses_clients, anthropic_clients, ui_stream, mcp_clients, page,
 )  # fmt: skip
 """Each has `routes(service)`."""
@@ -37,7 +37,7 @@ NAMED: dict[str, ModuleType] = {
     "gemini": gemini_clients, "openai": openai_clients, "anthropic": anthropic_clients, "ui": ui_stream, "mcp": mcp_clients,
     "page": page,
 }  # fmt: skip
-"""Those that can be left out, by the names of `ENDPOINTS`."""
+"""Groups of endpoints that can be left out, by the names of `ENDPOINTS`."""
 
 
 class RouteTable:

@@ -36,9 +36,9 @@ LOOKED_AT_ONCE = 200
 """Sessions that are looked up in one query."""
 TRIES = 5
 START_S = 15.0
-"""How long a session may take to go on, with the wait for its lease."""
+"""Seconds that a session may take to continue, with the wait for its lease."""
 JOURNAL_LOOK_S = 0.02
-"""How often a run without events is looked at for an answer that it is about to journal."""
+"""Seconds between two looks at a run without events for an answer that it is about to journal."""
 
 
 async def approvals(service: Service, request: Request) -> Response:
@@ -113,7 +113,7 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
             _answer_here(service, run, call_id, approval)
             await _journalled(service, run, call_id)
             return run.id
-        standing = await service.standing(session)
+        standing = await service.session_state(session)
         check_edit(service, _call_of(session, call_id, standing.reply.approvals), approval)
         info = await session_info(service.store, session)
         if info is not None and info.owner is not None and service.remote_answers.is_shared:
@@ -149,7 +149,7 @@ async def _journalled(service: Service, run: Run, call_id: str) -> None:
     if run.is_ending:
         await run.done.wait()
     is_answered = any(isinstance(f, ApprovalAnswered) and f.id == call_id for f in await service.facts(run.session))
-    waits = (await service.standing(run.session)).reply.approvals if is_answered else []
+    waits = (await service.session_state(run.session)).reply.approvals if is_answered else []
     if not is_answered or any(record.call.id == call_id for record in waits):  # Perhaps it is asked about once more.
         why = f"the run of session {run.session!r} ended before call {call_id!r} was answered: the answer counts for nothing"
         raise HttpError(409, "run_ended", why)

@@ -31,7 +31,7 @@ class Certificate:
         self._seen: list[object] = self._stamp()
         self.context.load_cert_chain(certificate, key)
         self.expires_s = _expires_s(certificate)
-        """When it ends, in seconds since 1970; None if that cannot be read."""
+        """Time of its expiry, in seconds since 1970; None if that cannot be read."""
         self._error: str | None = None
         self._has_said_expired = False
 
@@ -48,7 +48,7 @@ class Certificate:
         """Use the files as they are now, if they have changed; what cannot be used leaves the old ones in use."""
         stamp = self._stamp()
         if stamp == self._seen and self._error is None:
-            self._say_if_expired()
+            self._warn_if_expired()
             return
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
@@ -62,9 +62,9 @@ class Certificate:
         self._seen, self._error, self.expires_s = stamp, None, _expires_s(self._certificate)
         self._has_said_expired = False
         logger.warning("the certificate %s was read again", self._certificate)
-        self._say_if_expired()
+        self._warn_if_expired()
 
-    def _say_if_expired(self) -> None:
+    def _warn_if_expired(self) -> None:
         if not self._has_said_expired and (trouble := self.trouble) is not None:
             self._has_said_expired = True
             logger.error("%s; clients will refuse it", trouble)

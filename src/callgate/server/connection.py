@@ -9,6 +9,7 @@ for longest is closed in favour of the new one, so nobody is locked out by clien
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import sys
 from typing import Any, Literal, TypeAlias, cast
@@ -17,16 +18,16 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
-from callgate.server import access_log, fast_path, strict_head
+from callgate.server import access_log, fast_path
 from callgate.server.options import ServiceOptions
 from callgate.server.security import AUTHORIZED, WAKE, WHOLE
 
 __all__ = ["Connection"]
 
 DRAIN_S = 2.0
-"""How long the rest of a body may take that came after its response was sent."""
+"""Seconds that the rest of a body may take that came after its response was sent."""
 CLOSE_S = 5.0
-"""How long the last bytes of a closed connection may take to leave."""
+"""Seconds that the last bytes of a closed connection may take to leave."""
 PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 MESSAGES = {
     400: ("bad_request", "This is not a valid HTTP request."),
@@ -96,7 +97,7 @@ class Connection(H11Protocol):
 
     def _is_strict(self, data: bytes = b"") -> bool:
         """Refuse a head that others may read differently; whether it was none."""
-        if self.conn.their_state is h11.IDLE and strict_head.is_refused(self.conn.trailing_data[0] + data):
+        if self.conn.their_state is h11.IDLE and is_refused(self.conn.trailing_data[0] + data):
             self._refuse(400)
             return False
         return True
@@ -289,3 +290,33 @@ def _send_at_once(transport: asyncio.Transport) -> None:
     # asyncio does it by itself only for sockets that were opened with their protocol named.
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+# Heads that are refused ---------------------------------------------------------------------------------------------------
+
+# `h11` accepts some old forms: lines that end with a bare line feed, folded lines, control characters, targets of any form,
+# repeated lengths, chunks in HTTP/1.0. None of them is harmful here, but a proxy in front may read them differently. So
+# heads are checked against the grammar of HTTP/1.1 before `h11` reads them.
+
+
+_END = re.compile(rb"\n\r?\n")
+_TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
+_TARGET = rb"(?:/|https?://)[!-~]*"
+_HEAD = re.compile(
+    rb"(?:OPTIONS \*|CONNECT [!-~]+|" + _TOKEN + rb" " + _TARGET + rb") HTTP/1\.[01]\r\n"
+    rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n"
+)
+_LENGTHS = re.compile(rb"\r\ncontent-length:[\t ]*([^\r]*)", re.IGNORECASE)
+_OLD_AND_CHUNKED = re.compile(rb"[^\r]* HTTP/1\.0\r\n(?:.*\r\n)?transfer-encoding:", re.IGNORECASE | re.DOTALL)
+
+
+def is_refused(data: bytes) -> bool:
+    """True if the bytes begin with a whole head that is not in the form that every reader understands in the same way."""
+    end = _END.search(data)
+    if end is None:
+        return False
+    head = data[: end.end()]
+    if _HEAD.fullmatch(head) is None or _OLD_AND_CHUNKED.match(head) is not None:
+        return True
+    lengths = _LENGTHS.findall(head)
+    return len(lengths) > 1 or not all(length.strip().isdigit() for length in lengths)

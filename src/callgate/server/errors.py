@@ -45,6 +45,7 @@ REQUEST_ID = "callgate.request_id"
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.JsonError: (400, "invalid_json"),
     errors.UsageError: (422, "invalid_request"),
+    errors.NotConfirmedError: (422, "not_confirmed"),
     errors.ConversationInvalidError: (422, "invalid_history"),
     errors.SessionBusyError: (409, "session_busy"),
     errors.SessionChangedError: (409, "session_changed"),

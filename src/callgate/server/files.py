@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import os
 import time
 import uuid
@@ -21,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.content.build import media_part
+from callgate.errors import StoreError
 from callgate.run.media import files_of
 from callgate.server.body import off_loop, read_json
 from callgate.server.errors import HttpError, json_response
@@ -28,6 +30,7 @@ from callgate.server.identity import CURRENT_PRINCIPAL
 from callgate.server.openapi import Operation, table
 from callgate.server.peers import FORWARDED, PassedOn, number_in
 from callgate.server.upload_folder import UploadFolder
+from callgate.store.uploads import note_upload
 from callgate.types import JsonObject, Media
 
 if TYPE_CHECKING:
@@ -35,12 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = ["routes"]
 
+logger = logging.getLogger("callgate.server")
+
 SIZE_MAX = 2 * 1024**3
 PENDING_MAX = 16
 """Uploads that are not complete. An owner with fewer of them takes the place of the one with most; otherwise the oldest idle
 one makes room for another."""
 IDLE_S = 600.0
-"""How long an upload must have been idle to make room for one of an owner that has as many."""
+"""Seconds of idleness after which an upload makes room for another one of an owner at the limit."""
 PIECE_BYTES = 6 * 1024 * 1024
 """The size of a piece that fits into a body of 10 MiB."""
 
@@ -149,7 +154,7 @@ def _make_room(pending: dict[str, _Upload], owner: str | None) -> None:
 
 
 async def piece(service: Service, request: Request) -> Response:
-    """Takes the next piece of a file, and hands the whole file on to the provider after the last one."""
+    """Receive the next chunk of a file, and pass the whole file on to the provider after the last one."""
     if (passed_on := _passed_on(service, request)) is not None:
         return passed_on
     body = await read_json(request, PIECE)
@@ -178,16 +183,20 @@ async def piece(service: Service, request: Request) -> Response:
         upload.is_busy = False
     _PENDING[service].pop(upload.id, None)
     upload.remove()
+    try:
+        await note_upload(service.store, file)
+    except StoreError as error:  # It expires by itself after two days.
+        logger.warning("file %s at the provider may outlive its session: %s", file.name, error)
     return json_response(upload.state() | {"part": media_part(Media(uri=file.uri, mime_type=file.mime_type))})
 
 
 async def shown(service: Service, request: Request) -> Response:
-    """How much of a file was received: an upload that broke off goes on there."""
+    """Return the number of bytes received: an interrupted upload continues there."""
     return _passed_on(service, request) or json_response(_found(service, request).state())
 
 
 async def dropped(service: Service, request: Request) -> Response:
-    """Gives up an upload."""
+    """Cancel an upload."""
     if (passed_on := _passed_on(service, request)) is not None:
         return passed_on
     upload = _found(service, request)

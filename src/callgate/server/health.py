@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["routes", "state_of"]
 
 STORE_S = 1.5
-"""How long the store may take to answer before it counts as down."""
+"""Seconds that the store may take to answer before it counts as down."""
 PROBE, PROBE_START = "health-probe", 2**31 - 1
 """A read that no session has facts for, however it is called: it shows that the store answers."""
 FRESH_S = 0.25
-"""How long clients without the token are given the same answer; with `STORE_S` less than two seconds."""
+"""Seconds that clients without the token get the same answer; with `STORE_S` less than two seconds."""
 HEALTH: JsonObject = {
     "type": "object",
     "required": ["status"],
@@ -54,7 +54,7 @@ async def _store_state(service: Service) -> JsonObject:
 
 async def state_of(service: Service) -> JsonObject:
     """The whole state: the worst of its parts decides."""
-    store = await _store_state(service)
+    store, audit_trouble = await asyncio.gather(_store_state(service), service.audit_probe.trouble())
     servers = servers_json(service)
     workers: list[dict[str, Any]] = [
         {"name": str(getattr(toolset, "name", "workers")), **cast("JsonObject", state)}
@@ -62,8 +62,7 @@ async def state_of(service: Service) -> JsonObject:
         if isinstance(state := getattr(toolset, "health", None), dict)
     ]
     trouble, access_trouble = service.model_trouble, trouble_of(service.options.identities)
-    audit = service.gate.audit
-    audit_trouble, tls_trouble = None if audit is None else audit.error, tls_trouble_of(service.certificate)
+    tls_trouble = tls_trouble_of(service.certificate)
     troubles = (trouble, access_trouble, audit_trouble, tls_trouble, *(server["error"] for server in servers))
     is_degraded = any(found is not None for found in troubles)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
@@ -99,7 +98,7 @@ async def state_of(service: Service) -> JsonObject:
 
 
 async def health(service: Service, request: Request) -> Response:
-    """How the model, the servers of tools, the store and the workers are."""
+    """Report the health of the model, the servers of tools, the store and the workers."""
     state = await state_of(service)
     return json_response(state, 503 if state["status"] == "down" else 200)
 

@@ -42,7 +42,7 @@ logger = logging.getLogger("callgate.server")
 KEYS_MAX = 1000
 KEY_CHARS_MAX = 255
 KEPT_S = 3600.0
-"""How long a run is kept here with its events; its claim and its session are kept for longer."""
+"""Seconds that a run is kept here with its events; its claim and its session are kept for longer."""
 TRIES = 5
 POLL_S = (0.05, 0.5)
 """Between two looks at a run of another process, at first and later."""
@@ -206,7 +206,7 @@ class RequestKeys:
                     await watch(event)
                 return outcome(found)
             if found is not None and not found.is_last:
-                raise _gone("its process ended in the middle of it, and the session has gone on without it")
+                raise _gone_error("its process ended in the middle of it, and the session has gone on without it")
             try:
                 return await self._attempt(pending, found, watch)
             except (AlreadyStartedError, SessionBusyError) as error:
@@ -267,11 +267,11 @@ class RequestKeys:
         claim = await self._claims.claim(mine)
         _check(claim.digest, digest)
         if not claim.run:
-            raise _gone("its session was deleted")
+            raise _gone_error("its session was deleted")
         return ClaimedKey(claim, is_first=claim.run == mine.run)
 
     async def _look(self, claim: Claim, journal: list[Fact]) -> JournaledRun | None:
-        """How the run of a claim stands; `journal` has what was read before, and takes in what is new."""
+        """Return the progress of a claim's run; `journal` has what was read before, and takes in what is new."""
         journal += await self._store.load(claim.session, start=len(journal))
         return find(claim, journal)
 
@@ -303,7 +303,7 @@ def _in_progress() -> HttpError:
     return HttpError(409, "idempotency_in_progress", message, headers={"Retry-After": str(RETRY_S)})
 
 
-def _gone(why: str) -> HttpError:
+def _gone_error(why: str) -> HttpError:
     return HttpError(410, "run_gone", f"What came of this Idempotency-Key cannot be told any more: {why}.")
 
 

@@ -43,7 +43,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Somebody who may use the service."""
+    """A principal that may use the service."""
 
     name: str
     """The name in the audit log and in the access log."""

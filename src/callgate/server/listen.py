@@ -35,9 +35,9 @@ KEEP_ALIVE_S = 15
 UNCOLLECTED_MAX = 20_000
 """Objects that may be made, and not gone by themselves, before the collector looks at them."""
 LOOK_TICKS = 20
-"""How often the files of the certificate are looked at, in tenths of a second."""
+"""Interval between two looks at the files of the certificate, in tenths of a second."""
 LAST_S = 10.0
-"""How much longer than its runs the service may take to end."""
+"""Additional seconds that the service may take to end after its runs."""
 
 
 class Server(uvicorn.Server):

@@ -27,7 +27,7 @@ from callgate.server.security import SecurityMiddleware, is_loopback
 __all__ = ["http_app", "listen", "serve_http"]
 
 STOP_S = 3.0
-"""How long open streams may take to end when the service does."""
+"""Seconds that open streams may take to end when the service does."""
 
 
 def http_app(

@@ -25,21 +25,20 @@ from callgate.store.statistics import StoreStatistics
 from callgate.wire.endpoint_health import endpoint_states
 
 if TYPE_CHECKING:
-    from callgate.permission import AuditLog
     from callgate.server.certificate import Certificate
     from callgate.server.service import Service
 
 __all__ = ["routes", "text_of"]
 
 WAITING_S, STORE_S = 1.0, 1.5
-"""How long the number of calls that wait is not looked up again, and how long that may take."""
+"""Seconds that the number of waiting calls is cached, and seconds that the lookup may take."""
 T = TypeVar("T", bound="tuple[object, ...]")
 
 
 async def text_of(service: Service) -> str:
-    """Everything that this process has counted, as lines."""
+    """Return all metrics of this process, as lines."""
     counted = service.metrics
-    waiting = await _waiting(service)
+    waiting, audit_trouble = await asyncio.gather(_waiting(service), service.audit_probe.trouble())
     followers = sum(run.followers for run in service.live)
     lines = [
         *_counter("callgate_http_requests_total", counted.requests, ("method", "route", "status")),
@@ -52,7 +51,10 @@ async def text_of(service: Service) -> str:
         *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
         *_gauge("callgate_kept_bytes", service.kept_bytes),
         *_gauge("callgate_access_file_invalid", int(trouble_of(service.options.identities) is not None)),
-        *_audit_lines(service.gate.audit),
+        *_gauge("callgate_audit_failing", int(audit_trouble is not None)),
+        *_counter(
+            "callgate_audit_failures_total", {(): 0 if service.gate.audit is None else service.gate.audit.failures}, ()
+        ),
         *_counter("callgate_access_log_failures_total", {(): access_log.failures()}, ()),
         *_certificate_lines(service.certificate),
         *_counter("callgate_sessions_swept_total", {(): service.sweeper.swept}, ()),
@@ -112,14 +114,8 @@ def _store_lines(store: object) -> Iterator[str]:
         yield from _counter(f"callgate_leases_{name}_total", {(): getattr(found, name)}, ())
 
 
-def _audit_lines(audit: AuditLog | None) -> Iterator[str]:
-    """The state of the audit log, and the writes that failed."""
-    yield from _gauge("callgate_audit_failing", int(audit is not None and audit.error is not None))
-    yield from _counter("callgate_audit_failures_total", {(): 0 if audit is None else audit.failures}, ())
-
-
 def _certificate_lines(certificate: Certificate | None) -> Iterator[str]:
-    """When the certificate ends, in seconds since 1970, if there is one whose end is known."""
+    """Yield the time of the certificate's expiry, in seconds since 1970, if it is known."""
     yield "# TYPE callgate_tls_certificate_expires_seconds gauge"
     if certificate is not None and certificate.expires_s is not None:
         yield f"callgate_tls_certificate_expires_seconds {certificate.expires_s:.0f}"

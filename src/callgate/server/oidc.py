@@ -29,9 +29,9 @@ LEEWAY_S = 30
 FETCH_S = 5
 KEYS_S = 300
 REFRESH_S = 10.0
-"""How often keys are fetched again for tokens that name an unknown one."""
+"""Minimum seconds between two fetches of keys for tokens that name an unknown one."""
 FAILED_S = 5.0
-"""How long nothing is fetched after a failure."""
+"""Seconds without a fetch after a failure."""
 TOKEN_CHARS_MAX = 16 * 1024
 _KEYS = frozenset({"issuer", "audience", "claim", "rights", "jwks", "scope_prefix"})
 _NAME = re.compile(r"[!-~]{1,200}")

@@ -178,11 +178,11 @@ def _answers(operation: Operation) -> JsonObject:
         content: dict[str, Any] = {operation.media_type: {"schema": schema}}
         if operation.streams:
             content[EVENTS_TYPE] = {"schema": EVENT}
-        answers[str(status)] = {"description": "Done." if status < 300 else "Not in order.", "content": content}
+        answers[str(status)] = {"description": "Done." if status < 300 else "Not healthy.", "content": content}
     if "204" in answers:
         answers["204"].pop("content", None)
     for status in sorted({*ALWAYS, *operation.fails} - set(operation.gives)):
-        answers[str(status)] = {"description": "What went wrong.", "content": problem}
+        answers[str(status)] = {"description": "The error.", "content": problem}
     return answers
 
 

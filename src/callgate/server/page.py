@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callgate.server.bundle import bundle
 from callgate.server.errors import HttpError
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 INDEX = "index.html"
+ENTRY = "app.js"
+STYLES = ("base.css", "page.css", "talk.css")
+"""In the order in which a later rule beats an earlier one."""
 
 CSP = "; ".join((
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' blob: data:",
+    "media-src blob:",
     "connect-src 'self'",
     "form-action 'none'",
     "frame-ancestors 'none'",
@@ -69,15 +74,18 @@ class StaticFile:
 
 
 def static_files() -> dict[str, StaticFile]:
-    """The files that the package ships, by name."""
-    found: dict[str, StaticFile] = {}
-    for entry in resources.files("callgate.server").joinpath("static").iterdir():
-        suffix = entry.name[entry.name.rfind(".") :]
-        if suffix in TYPES:
-            data = entry.read_bytes()
-            digest = hashlib.sha256(data).hexdigest()[:32]
-            found[entry.name] = StaticFile(data, gzip.compress(data, mtime=0), TYPES[suffix], f'"{digest}"')
-    return found
+    """The files that the package ships, by name, and the script and the style that are made of them."""
+    shipped = {entry.name: entry for entry in resources.files("callgate.server").joinpath("static").iterdir()}
+    found = {name: entry.read_bytes() for name, entry in shipped.items() if name[name.rfind(".") :] in TYPES}
+    modules = {name: data.decode() for name, data in found.items() if name.endswith(".js")}
+    found["bundle.js"] = bundle(modules, ENTRY).encode()
+    found["bundle.css"] = b"\n".join(found[name] for name in STYLES)
+    return {name: _static_file(name, data) for name, data in found.items()}
+
+
+def _static_file(name: str, data: bytes) -> StaticFile:
+    digest = hashlib.sha256(data).hexdigest()[:32]
+    return StaticFile(data, gzip.compress(data, mtime=0), TYPES[name[name.rfind(".") :]], f'"{digest}"')
 
 
 def routes(service: Service) -> list[Route]:

@@ -36,7 +36,7 @@ logger = logging.getLogger("callgate.server")
 FORWARDED = "callgate.forwarded"
 """In a scope: another process has passed it on, and it is not passed on again."""
 GREETING_S = 10.0
-"""How long both ends may take to prove who they are, and a head to come."""
+"""Seconds that both ends may take to authenticate, and a head to come."""
 RETRY_S = 5
 HEAD_BYTES_MAX = 256 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -58,7 +58,7 @@ class Peers:
 
     number: int
     folder: str
-    """Where their sockets are; nobody but this user can get at it."""
+    """Folder of their sockets; only this user has access."""
     secret: bytes = field(repr=False)
 
     def path(self, number: int) -> str:

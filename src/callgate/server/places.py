@@ -42,7 +42,7 @@ class Places:
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
-        """How many are taken by anybody."""
+        """Number of places taken in all."""
         self._taken_by: Counter[str] = Counter()
 
     def take(self, principal: Principal | None) -> Place:

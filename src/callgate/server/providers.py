@@ -13,15 +13,17 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from callgate.errors import ModelError, UsageError
 from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
+from callgate.models.endpoints import endpoints_of
 from callgate.models.gemini import GoogleResources
 from callgate.run.gate import Gate
 from callgate.types import Limits
 
-__all__ = ["Provider", "Providers", "usual_providers"]
+__all__ = ["Provider", "Providers", "providers_of", "usual_providers"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -33,7 +35,7 @@ LISTED_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """Somebody whose models can be asked for."""
+    """A provider whose models can be requested."""
 
     name: str
     open: Callable[[str | None], Model]
@@ -43,7 +45,7 @@ class Provider:
     models: tuple[str, ...] = ()
     """The only names that may be asked for; empty: any."""
     why_not: Callable[[], str | None] = lambda: None
-    """Why it cannot be used now; None if it can."""
+    """Reason why it cannot be used now; None if it can."""
     served: Callable[[], Awaitable[Sequence[str]]] | None = None
     """Asks the provider which models it has."""
 
@@ -124,7 +126,7 @@ async def _ask(served: Callable[[], Awaitable[Sequence[str]]]) -> tuple[tuple[st
 
 
 def usual_providers(env: Mapping[str, str] | None = None, *, limits: Limits | None = None) -> dict[str, Provider]:
-    """Gemini, an OpenAI-compatible server, and the embedded model, as the environment says.
+    """Gemini, OpenAI and its like by both APIs, Anthropic, and the embedded model, as the environment says.
 
     Args:
         env: The environment as the service's own model was opened with, such as `Settings.environment`; otherwise that of
@@ -143,6 +145,10 @@ def usual_providers(env: Mapping[str, str] | None = None, *, limits: Limits | No
     def why_no_openai() -> str | None:
         return None if env.get("OPENAI_API_KEY") or env.get("OPENAI_BASE_URL") else "OPENAI_API_KEY is not set"
 
+    def why_no_anthropic() -> str | None:
+        names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+        return None if any(map(env.get, names)) else "ANTHROPIC_API_KEY is not set"
+
     async def gemini_names() -> Sequence[str]:
         model = opens("gemini")(None)
         try:
@@ -159,6 +165,8 @@ def usual_providers(env: Mapping[str, str] | None = None, *, limits: Limits | No
             served=gemini_names,
         ),
         "openai": Provider(name="openai", open=opens("openai"), why_not=why_no_openai),
+        "openai-responses": Provider(name="openai-responses", open=opens("openai-responses"), why_not=why_no_openai),
+        "anthropic": Provider(name="anthropic", open=opens("anthropic"), why_not=why_no_anthropic),
         # A name here could be a path to a file, so there is just the one.
         "embedded": Provider(
             name="embedded",
@@ -168,6 +176,31 @@ def usual_providers(env: Mapping[str, str] | None = None, *, limits: Limits | No
             why_not=_why_not_embedded,
         ),
     }
+
+
+def providers_of(gate: Gate) -> Providers:
+    """The usual providers; that of the gate's own model is asked where the gate asks it, whatever the environment says."""
+    known, own = usual_providers(), endpoints_of(gate.model)
+    for name, (model, opens) in own.items():
+        known[name] = Provider(
+            name=name,
+            open=partial(_opened, model, opens),
+            default=model.name,
+            why_not=partial(_why_not_named, model, opens),
+            served=model.served_names if isinstance(model, GoogleResources) else None,
+        )
+    return Providers(known, default=next(iter(own), None))
+
+
+def _opened(model: Model, opens: Callable[[str], Model] | None, name: str | None) -> Model:
+    assert opens is not None, "refused by `why_not`"
+    return opens(name or model.name)
+
+
+def _why_not_named(model: Model, opens: Callable[[str], Model] | None) -> str | None:
+    if opens is not None:
+        return None
+    return f"the service's own model, {model.name!r}, cannot be asked by another name; it has no with_name(name)"
 
 
 def _why_not_embedded() -> str | None:

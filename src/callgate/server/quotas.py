@@ -27,11 +27,11 @@ logger = logging.getLogger("callgate.server")
 
 NAMES_MAX = 10_000
 LEASED_S = 1.0
-"""How long requests that were taken ahead of time can be used."""
+"""Seconds that requests reserved ahead of time can be used."""
 ASK_S = 0.5
-"""How long a request waits for the store to count it."""
+"""Seconds that a request waits for the store to count it."""
 ALONE_S = 5.0
-"""How long a process counts by itself before it asks a store again that did not answer."""
+"""Seconds that a process counts by itself before it asks a store again that did not answer."""
 
 
 @dataclass(slots=True)

@@ -30,12 +30,12 @@ __all__ = ["CANCELLED", "RemoteAnswers", "answer_at"]
 logger = logging.getLogger("callgate.server")
 
 GIVE_UP_S = 10.0
-"""How long another process may take to take an answer."""
+"""Seconds that another process may take to accept an answer."""
 WATCH_S = 0.5
-"""How long a run takes before cancellations of other processes are looked for: most are over by then."""
+"""Seconds of a run before it looks for cancellations of other processes: most are over by then."""
 CANCELLED = "The user cancelled the run."
 _CANCEL = "cancel "
-"""Where a cancellation is left in place of a call's id; the name of the work that it is for follows."""
+"""Prefix of a cancellation in place of a call's id; the name of its work follows."""
 
 
 class RemoteAnswers:
@@ -111,14 +111,14 @@ class RemoteAnswers:
             try:
                 for session, call_id in await store.waiting_answers():
                     if call_id.startswith(_CANCEL):
-                        await self._hear(store, session, call_id)
+                        await self._cancel_local(store, session, call_id)
                     else:
                         self._claim(store, session, call_id)
             except StoreError as error:
                 logger.warning("answers of other processes cannot be read: %s", error)
             await signal.wait(mark)
 
-    async def _hear(self, store: Answers, session: str, place: str) -> None:
+    async def _cancel_local(self, store: Answers, session: str, place: str) -> None:
         """Cancel a run of this process, if it is the one that is meant."""
         run = self._run_of(session)
         if run is None or run.is_over:

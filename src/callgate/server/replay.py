@@ -84,7 +84,7 @@ def find(claim: Claim, journal: Sequence[Fact]) -> JournaledRun | None:
 
 
 def open_since(journal: Sequence[Fact]) -> int:
-    """How many facts a session has whose last run is not over; 0 where nothing is open."""
+    """Count the facts of a session whose last run is not over; 0 if nothing is open."""
     return len(journal) if journal and state_of(RunMachine(journal)) != "idle" else 0
 
 

@@ -25,7 +25,7 @@ __all__ = ["Sweeper"]
 logger = logging.getLogger("callgate.server")
 
 EVERY_S = 600.0
-"""How often old sessions are looked for."""
+"""Seconds between two searches for old sessions."""
 PAGE = 200
 """Sessions that are looked at in one step; requests come in between."""
 

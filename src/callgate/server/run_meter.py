@@ -72,7 +72,7 @@ class RunMeter:
         self._began = self._is_asking = True
 
         async def watched(event: Event) -> None:
-            self.hear(event)
+            self.add_event(event)
             await watch(event)
             if before_next is not None and isinstance(event, TurnEnded) and (self._called or event.finish_reason != "STOP"):
                 self._called = False
@@ -86,7 +86,7 @@ class RunMeter:
         usage = Usage(input_tokens=sent, output_tokens=self._answer_tokens, total_tokens=sent + self._answer_tokens)
         return Used(usage.total_tokens, self._cost_of(usage) or 0.0)
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Take in an event."""
         if isinstance(event, UsageReported):
             self._add(event.usage)

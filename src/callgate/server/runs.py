@@ -19,14 +19,15 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import CallgateError
-from callgate.events import Event, RunEnded
+from callgate.events import CallStarted, Event, RunEnded
+from callgate.mcp.host import Answer, Question
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.server.identity import Principal
 from callgate.server.places import Place
 from callgate.server.run_meter import RunMeter
 from callgate.store import Lease
-from callgate.types import Content, FunctionCall, Reply
+from callgate.types import Content, FunctionCall, JsonObject, Reply
 
 __all__ = [
     "CURRENT",
@@ -62,7 +63,23 @@ class RunFailed:
     problem: Problem
 
 
-RunEvent: TypeAlias = "Event | RunBegan | RunFailed"
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """An MCP server asks the person who follows the run."""
+
+    id: str
+    question: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionClosed:
+    """A question was answered, or nobody will."""
+
+    id: str
+    action: str
+
+
+RunEvent: TypeAlias = "Event | RunBegan | RunFailed | QuestionAsked | QuestionClosed"
 
 
 @dataclass(slots=True)
@@ -87,7 +104,7 @@ class PendingApproval:
     lease: Lease | None = None
     """The right to write to the session, which an answer of another process is taken with."""
     claim: asyncio.Task[None] | None = None
-    """Takes the answer of another process just now: until it is done, nobody else can answer."""
+    """Task that accepts the answer of another process: until it is done, no other answer is accepted."""
 
     @property
     def is_open(self) -> bool:
@@ -95,14 +112,25 @@ class PendingApproval:
         return not self.answer.done() and self.claim is None
 
 
+@dataclass(slots=True)
+class PendingQuestion:
+    """A question that waits for its answer."""
+
+    id: str
+    question: Question
+    answer: asyncio.Future[Answer]
+
+
 @dataclass(slots=True, eq=False)
 class Follower:
-    """Somebody who reads the events of a run."""
+    """A reader of a run's events."""
 
     after: int
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     is_quiet: bool = False
     """True if nothing was sent to it for a while."""
+    leave: Callable[[], None] | None = None
+    """Ends the stream of one that cannot be told, because its client does not read."""
 
 
 class EventsGoneError(CallgateError):
@@ -143,15 +171,25 @@ class Run:
     is_over = False
     """True if it has come to its end."""
     last = 0
+    questions_asked = 0
+    """Questions of MCP servers so far."""
     on_end: Callable[[Run], None] | None = None
+    on_left: Callable[[Run], None] | None = None
+    """Called when the last follower of a run that is over has left."""
+    share: Callable[[], int] | None = None
+    """Callback for the bytes of events that a run may keep, where they are shared with others."""
+    is_repeatable: Callable[[str], bool] | None = None
+    """Callback: True if a call of the tool of this name may simply be run again."""
+    has_effects = False
+    """True if it has started a call that must not simply be run again."""
     stop: Callable[[str], bool] | None = None
     """Stops the work cleanly."""
     halt: Callable[[Exception], bool] | None = None
     """Ends the work where it stands, so that it can be resumed elsewhere."""
     interruption: Exception | None = None
-    """Why it was interrupted, if it was."""
+    """Reason of the interruption, if there was one."""
     is_asked_for: Callable[[], Awaitable[bool]] | None = None
-    """Says whether somebody who is not here has asked for it lately."""
+    """Callback: True if a client elsewhere has asked for it lately."""
     _followers = 0
     _present = 0
     _leaving: asyncio.TimerHandle | None = None
@@ -172,6 +210,8 @@ class Run:
         """Answers to calls that nobody has been asked about yet."""
         self.outcomes: dict[str, Literal["answered", "deferred"]] = {}
         """Calls that were asked about, and what came of it: an answer, or a pause."""
+        self.questions: dict[str, PendingQuestion] = {}
+        """Questions of MCP servers that wait for an answer."""
         self.at_end: set[Callable[[], None]] = set()
         """Callbacks for the end of the run; their owners may have stopped waiting by then."""
         self.ring: deque[Numbered] = deque()
@@ -180,7 +220,7 @@ class Run:
         self._work = work
         self._linger_s = linger_s
         self._listeners: set[Follower] = set()
-        """Everybody who is woken by events: followers, and `settled`."""
+        """All waiters for events: followers, and `settled`."""
 
     # The work -------------------------------------------------------------------------------------------------------------
 
@@ -192,7 +232,7 @@ class Run:
         CURRENT.set(self)
         self.add(RunBegan(self.id, self.session))
         try:
-            self.reply = _slim(await self._work(self._heard))
+            self.reply = _slim(await self._work(self._on_event))
         except asyncio.CancelledError as error:
             self.error = self.interruption or error
             self._fail(problem_of(self.error) if self.interruption else Problem(499, "cancelled", CANCEL_REASON))
@@ -202,10 +242,12 @@ class Run:
         finally:
             self._end()
 
-    async def _heard(self, event: Event) -> None:
+    async def _on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self._is_ending = True
             event = RunEnded(_slim(event.reply))
+        elif isinstance(event, CallStarted) and self.is_repeatable is not None:
+            self.has_effects = self.has_effects or not self.is_repeatable(event.call.name)
         self.add(event)
 
     def _fail(self, problem: Problem) -> None:
@@ -221,6 +263,8 @@ class Run:
             self._leaving.cancel()
         for waiting in self.waiting.values():
             waiting.answer.cancel()
+        for asked in self.questions.values():
+            asked.answer.cancel()
         self.is_over = True
         self._work = _over  # It holds what the run was asked with.
         if self._done is not None:
@@ -234,7 +278,7 @@ class Run:
 
     @property
     def done(self) -> asyncio.Event:
-        """Is set at the end. Few wait for it, so it is there only if somebody does."""
+        """Event that is set at the end; created on the first wait, since few wait for it."""
         if self._done is None:
             self._done = asyncio.Event()
             if self.is_over:
@@ -268,15 +312,25 @@ class Run:
             self.size -= self.ring.popleft().size
         self.ring.append(Numbered(self.last, event, size))
         self.size += size
-        while self.size > EVENTS_BYTES and len(self.ring) > 1:
+        most = EVENTS_BYTES if self.share is None else min(EVENTS_BYTES, self.share())
+        while self.size > most and len(self.ring) > 1:
             self.size -= self.ring.popleft().size
         for follower in self._listeners:
             follower.wake.set()
 
     @property
     def first(self) -> int:
-        """The oldest event that is still kept."""
-        return self.ring[0].number if self.ring else 1
+        """The oldest event that is still kept, or the next one."""
+        return self.ring[0].number if self.ring else self.last + 1
+
+    def drop(self) -> None:
+        """Keep no events any more: a follower that has not read them is too late, and one that does not read is left."""
+        self.ring.clear()
+        self.size = 0
+        for follower in list(self._listeners):
+            follower.wake.set()
+            if follower.leave is not None:
+                follower.leave()
 
     def after(self, number: int) -> list[Numbered]:
         """The events behind that number.
@@ -292,8 +346,13 @@ class Run:
         return found
 
     @property
+    def is_followed(self) -> bool:
+        """True if somebody still reads its events."""
+        return bool(self._listeners)
+
+    @property
     def followers(self) -> int:
-        """How many read its events."""
+        """Number of readers of its events."""
         return self._followers
 
     @contextlib.contextmanager
@@ -311,6 +370,8 @@ class Run:
         finally:
             self._followers -= answers
             self._listeners.discard(follower)
+            if self.on_left is not None and not self._listeners:
+                self.on_left(self)
 
     async def follow(self, after: int = 0, *, answers: bool = True) -> AsyncGenerator[Numbered]:
         """The events behind that number as they come, to the last one.
@@ -332,7 +393,7 @@ class Run:
 
     @contextlib.contextmanager
     def attended(self) -> Generator[None]:
-        """Somebody is there who wants the outcome."""
+        """Count a client that wants the outcome."""
         self.subscribe()
         try:
             yield
@@ -354,7 +415,7 @@ class Run:
             self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
 
     def abandon(self) -> None:
-        """Nobody is left: what waits for an answer is paused, everything else is stopped."""
+        """Handle the last disconnect: pause what waits for an answer, stop everything else."""
         if self.pause():
             return
         if self.is_asked_for is None:
@@ -363,7 +424,7 @@ class Run:
             self._parting = asyncio.create_task(self._part(self.is_asked_for))
 
     async def _part(self, is_asked_for: Callable[[], Awaitable[bool]]) -> None:
-        """Goes on for another while if somebody elsewhere wants the outcome, and stops if nobody does."""
+        """Continue for another while if a client elsewhere wants the outcome; stop otherwise."""
         stays = await is_asked_for()
         self._parting = None
         if self._present or self.is_over:
@@ -374,7 +435,7 @@ class Run:
             self.cancel(CANCEL_REASON)
 
     def pause(self) -> bool:
-        """Lets calls that wait for an answer be answered later; whether there were any."""
+        """Defer the approvals that are waited for; True if there were any."""
         self.waits = False
         asked = [waiting for waiting in self.waiting.values() if waiting.is_open]
         for waiting in asked:

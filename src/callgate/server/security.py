@@ -41,7 +41,7 @@ __all__ = ["AUTHORIZED", "SecurityMiddleware", "is_loopback"]
 
 Header = tuple[bytes, bytes]
 _HEADER: Callable[[Any], Header] = cast("Any", tuple)
-"""Makes one of what a server tells, which may be a list."""
+"""Convert a header from a server, which may be a list."""
 
 logger = logging.getLogger("callgate.server")
 
@@ -56,7 +56,7 @@ PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}), ("/static
 """Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
-"""So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
+"""Limits on how much of a body that is too large is still received, so that its sender reads the answer."""
 HEADS_MAX = 256
 """Heads that are known again when they come again."""
 AUTHORIZED = "callgate.authorized"
@@ -86,11 +86,11 @@ SAFE_HEADERS = (
 """Headers of every response that does not set them itself."""
 EXPOSED = (
     b"X-Request-Id, Request-Id, Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Mcp-Protocol-Version, "
-    b"Retry-After, WWW-Authenticate"
+    b"Retry-After, X-Should-Retry, WWW-Authenticate"
 )
 PREFLIGHT = {"Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE", "Access-Control-Max-Age": "600"}
 ALLOWED_MAX = 100
-"""So many header names are allowed in one preflight; clients send fifteen or so."""
+"""Maximum number of header names in one preflight; clients send fifteen or so."""
 ALLOWED = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Callgate-Session"
 """The headers that a page may send if it does not say which."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -282,7 +282,7 @@ class SecurityMiddleware:
             return origin
         if origin is not None and origin.lower() != f"{head.scheme}://{host}":
             raise HttpError(403, "wrong_origin", "Web pages of other origins may not use this service.")
-        if origin is None and head.one(b"sec-fetch-site") in ("cross-site", "same-site") and not _is_visit(head):
+        if origin is None and head.one(b"sec-fetch-site") in ("cross-site", "same-site") and not _is_navigation(head):
             raise HttpError(403, "cross_site", "Other web sites may not use this service.")
         return None
 
@@ -310,7 +310,7 @@ class SecurityMiddleware:
         Raises:
             HttpError: it needs one.
         """
-        for given in _given_tokens(head):
+        for given in _tokens_of(head):
             if self._token is not None and hmac.compare_digest(_digest(given), self._token):
                 return EVERYTHING
             if self.options.identities is not None and (found := await self.options.identities.principal(given)):
@@ -348,13 +348,13 @@ def _check_framing(head: Head) -> None:
         raise HttpError(400, "bad_request", "The only Transfer-Encoding here is chunked.")
 
 
-def _is_visit(head: Head) -> bool:
+def _is_navigation(head: Head) -> bool:
     """A person who follows a link to a page: it is shown in a window of its own, and nothing is done."""
     is_window = (head.one(b"sec-fetch-mode"), head.one(b"sec-fetch-dest")) == ("navigate", "document")
     return is_window and head.method in ("GET", "HEAD") and head.path in ("/", "/docs")
 
 
-def _given_tokens(head: Head) -> Iterable[str]:
+def _tokens_of(head: Head) -> Iterable[str]:
     """Tokens of a request: a bearer token, or the API key that clients of Google and of Anthropic send."""
     scheme, _, token = (head.one(b"authorization") or "").partition(" ")
     if scheme.lower() == "bearer":
@@ -364,7 +364,7 @@ def _given_tokens(head: Head) -> Iterable[str]:
 
 
 def _digest(token: str) -> bytes:
-    """So that a comparison takes as long for any two tokens."""
+    """Hash a token, so that a comparison takes as long for any two of them."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

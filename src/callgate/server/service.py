@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
@@ -26,24 +26,29 @@ from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
 from callgate.permission import Answered, Approval
+from callgate.permission import Mode as ApprovalMode
 from callgate.run.gate import Gate, context_tokens, cost_of, unpriced_models
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.lease import CURRENT_LEASES
 from callgate.run.run_request import new_request
 from callgate.server.admissions import ANSWER_TOKENS, ANSWER_TOKENS_MAX, Admissions
+from callgate.server.audit_probe import AuditProbe
 from callgate.server.certificate import Certificate
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal, allows_model, check_right
+from callgate.server.memory_trim import MemoryTrim
 from callgate.server.options import ServiceOptions
 from callgate.server.places import Place, Places
-from callgate.server.providers import Providers
+from callgate.server.providers import Providers, providers_of
 from callgate.server.quotas import used_by
 from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.retention import Sweeper
 from callgate.server.run_meter import RunMeter
+from callgate.server.run_person import RunPerson, decline
 from callgate.server.runs import CURRENT, PendingApproval, Run
+from callgate.server.search import SessionSearch
 from callgate.server.shared_metrics import SharedMetrics
 from callgate.server.waiting_sessions import WaitingSessions
 from callgate.sessions import SessionState, State, Undo, state_from_facts
@@ -65,16 +70,25 @@ ENDED_MAX = 128
 """Runs whose events can still be read after their end."""
 ENDED_BYTES = 64 * 1024 * 1024
 """About how many bytes they may have altogether."""
+LIVE_BYTES = 256 * 1024 * 1024
+"""About how many bytes of events all live runs may have together; each has an equal share, 8 MiB at most."""
+FOLLOWED_BYTES = 128 * 1024 * 1024
+"""About how many bytes ended runs may have that are not kept any more, for clients that still read their events."""
 SUMMARIES_MAX = 2000
 STORE_S = 1.5
-"""How long a run that begins waits for the store before its client gets 503."""
+"""Seconds that a new run waits for the store before its client gets 503."""
 CANCEL_S = 5.0
-"""How long a run that was cancelled may take to leave its session in order."""
+"""Seconds that a cancelled run may take to clean up its session."""
 STOPPING = "The service is stopping."
 GOES_ON = (
     "The service stopped before the run was over. It can be resumed: repeat the request with its Idempotency-Key, or go on "
     "with the session."
 )
+
+
+_STRICTEST_FIRST: tuple[ApprovalMode, ...] = ("plan", "default", "auto_edit", "yolo")
+_GateKey: TypeAlias = "tuple[str | None, str | None, Mode | None, ApprovalMode | None]"
+"""Provider, model, mode and approval mode."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +107,8 @@ class Ask:
     provider: str | None = None
     model: str | None = None
     mode: Mode | None = None
+    approval_mode: ApprovalMode | None = None
+    """The mode of the policy in this run; None for that of the gate."""
     waits: bool = False
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
@@ -152,7 +168,7 @@ class Service:
         self.gate = gate
         self.store = gate.store
         self.options = options or ServiceOptions()
-        self.providers = providers or Providers()
+        self.providers = providers or providers_of(gate)
         self.undo = undo
         self.forget = forget
         """Deletes what is kept of a session outside of the store, as backups of files."""
@@ -170,16 +186,20 @@ class Service:
         self.model_trouble: str | None = None
         """The error of the model's last request; None if that succeeded."""
         self.probe: tuple[float, asyncio.Future[JsonObject]] | None = None
-        """When the health was last computed for clients without the token, and what it was."""
+        """Time of the last health check for clients without the token, and its result."""
+        self.audit_probe = AuditProbe(gate.audit)
         self.places = Places(self.options.runs)
         """Places of runs, and of requests that are passed on to a model."""
         self.runs: dict[str, Run] = {}
         """Runs that go on, and those that ended last."""
         self._over: deque[Run] = deque()
         self._over_bytes = 0
+        self._lagging: dict[Run, None] = {}
+        """Ended runs that are not kept any more, but for clients that still read their events."""
+        self._trim = MemoryTrim()
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
-        self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
+        self._gates: OrderedDict[_GateKey, Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s, on_refused=self.metrics.refused)
         self.remote_answers = RemoteAnswers(
@@ -194,12 +214,13 @@ class Service:
             prune=prune,  # Deletes what is kept here of sessions that are gone, and what is too old.
         )
         self.waiting_sessions = WaitingSessions(self.store)
+        self.search = SessionSearch(self.store)
         self.admissions = Admissions(self.store) if keeps_principals(self.store) else None
         """Admits runs of clients with quotas."""
         self._warming: list[asyncio.Task[None]] = []
         self._opened = contextlib.AsyncExitStack()
         self.waiting_calls: tuple[float, int] = (-math.inf, 0)
-        """When the calls that wait were last counted, and how many they were."""
+        """Time of the last count of waiting calls, and its result."""
         self.shared_metrics: SharedMetrics | None = None
         """The metrics of all processes, where there are several."""
         self.certificate: Certificate | None = None
@@ -214,6 +235,10 @@ class Service:
             raise UsageError("this store does not know whose sessions are whose, which an access file needs")
         if gate.approve is None:
             gate.approve = self.ask_client
+        self._asks_followers = gate.elicit is None
+        """True if questions of MCP servers go to those who follow a run."""
+        if self._asks_followers:
+            gate.elicit = decline
 
     @functools.cached_property
     def _usual_provider(self) -> str:
@@ -236,6 +261,8 @@ class Service:
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
         await self.remote_answers.stop()
+        await self.audit_probe.aclose()
+        self._trim.close()
         for task in self._warming:
             task.cancel()
         if self._warming:
@@ -253,7 +280,7 @@ class Service:
                 await self.drained.wait()
 
     def begin_stop(self) -> None:
-        """Takes no new runs; those that wait for a person pause."""
+        """Stop accepting runs; those that wait for a person pause."""
         self.stopping = True
         self.leaving.set()
         for run in self._live.values():
@@ -423,7 +450,7 @@ class Service:
             check_id(ask.session)
         session = ask.session or (keyed.claim.session if keyed else new_session_id())
         principal = await self._admit_principal(session, ask.answers)
-        gate = await self.gate_for(ask.provider, ask.model, ask.mode)
+        gate = await self.gate_for(ask.provider, ask.model, ask.mode, self._checked_mode(ask.approval_mode))
         if ask.system or ask.settings:
             system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
             gate = gate.with_options(system=system, settings=cast("ModelSettings | None", ask.settings))
@@ -450,7 +477,8 @@ class Service:
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
         run.halt = partial(gate.interrupt, session)
-        run.on_end = self._ended
+        run.is_repeatable = lambda name: gate.tools.definition(name).repeatable
+        run.on_end, run.share = self._ended, self._share
         if keyed is not None:
             run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
@@ -460,6 +488,21 @@ class Service:
         self.remote_answers.watch()
         run.start()
         return run
+
+    def _checked_mode(self, mode: ApprovalMode | None) -> ApprovalMode | None:
+        """The approval mode of a run; None for that of the gate.
+
+        Raises:
+            HttpError: the client may not ask for it.
+        """
+        own = self.gate.policy.mode
+        if mode is None or mode == own:
+            return None
+        if own == "plan":
+            raise HttpError(403, "forbidden", "this service only plans (approval mode 'plan'), and no request changes that")
+        if _STRICTEST_FIRST.index(mode) > _STRICTEST_FIRST.index(own):
+            check_right(CURRENT_PRINCIPAL.get(), "approve")
+        return mode
 
     def _take_place(self) -> Place:
         """Take a place for something more, before anything is waited for.
@@ -499,6 +542,8 @@ class Service:
                 None,
                 key,
             )
+            if self._asks_followers:
+                request = replace(request, person=RunPerson(CURRENT.get(), self.options.approval_s))
             return await gate.run_request(request, watch if meter is None else meter.watching(watch, before_next))
 
         async def before_next(spent: Used, expected: Used) -> None:
@@ -530,6 +575,30 @@ class Service:
             oldest = self._over.popleft()
             self._over_bytes -= oldest.size
             self._forget(oldest)
+            self._let_go(oldest)
+
+    def _let_go(self, run: Run) -> None:
+        """Free the events of a run, or leave them to those who still read them, if there are not too many."""
+        if not run.is_followed:
+            self._trim.freed(run.size)
+            return
+        self._lagging[run] = None
+        run.on_left = self._left
+        size = sum(one.size for one in self._lagging)
+        for slowest in list(self._lagging):
+            if size <= FOLLOWED_BYTES:
+                return
+            size -= slowest.size
+            self._left(slowest)
+            slowest.drop()
+
+    def _left(self, run: Run) -> None:
+        if run in self._lagging:
+            del self._lagging[run]
+            self._trim.freed(run.size)
+
+    def _share(self) -> int:
+        return LIVE_BYTES // max(1, len(self._live))
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
@@ -545,29 +614,33 @@ class Service:
     @property
     def kept_bytes(self) -> int:
         """About how many bytes the events of runs take that are kept for clients, live runs included."""
-        return self._over_bytes + sum(run.size for run in self._live.values())
+        return self._over_bytes + sum(run.size for run in (*self._live.values(), *self._lagging))
 
     @property
     def live(self) -> list[Run]:
         """The runs that go on."""
         return list(self._live.values())
 
-    async def gate_for(self, provider: str | None, model: str | None, mode: Mode | None) -> Gate:
-        """The gate with that model and mode; kept ready, since the next turn will want it too.
+    async def gate_for(
+        self, provider: str | None, model: str | None, mode: Mode | None, approval_mode: ApprovalMode | None = None
+    ) -> Gate:
+        """The gate with that model and these modes; kept ready, since the next turn will want it too.
 
         Raises:
             UsageError: there is no such provider, model or mode, or it cannot be used.
         """
-        if provider is None and model is None and (mode is None or mode == self.gate.mode):
+        is_usual = provider is None and model is None and (mode is None or mode == self.gate.mode)
+        if is_usual and approval_mode is None:
             return self.gate
         if (provider, model) != (None, None):
             self.check_model(provider, model)
-        key = (provider, model, mode)
+        key = (provider, model, mode, approval_mode)
         if key in self._gates:
             self._gates.move_to_end(key)
             return self._gates[key]
         named = None if provider is None and model is None else self.providers.open(provider, model)
-        gate = self.gate.with_options(named, mode=mode)
+        policy = None if approval_mode is None else replace(self.gate.policy, mode=approval_mode)
+        gate = self.gate.with_options(named, mode=mode, policy=policy)
         await gate.__aenter__()
         self._gates[key] = gate
         # A gate without a model of its own shares that of the usual one, which is not to be closed.
@@ -595,8 +668,8 @@ class Service:
 
     # Sessions -------------------------------------------------------------------------------------------------------------
 
-    async def standing(self, session: str) -> SessionState:
-        """How a session stands.
+    async def session_state(self, session: str) -> SessionState:
+        """Return the state of a session.
 
         Raises:
             HttpError: there is none.

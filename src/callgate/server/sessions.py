@@ -7,7 +7,6 @@ import base64
 import binascii
 import hashlib
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
@@ -16,11 +15,9 @@ from starlette.routing import Route
 
 from callgate import sessions as whole
 from callgate import strict_json
-from callgate.content.metadata import metadata_of
-from callgate.content.read import text_of
 from callgate.errors import SessionBusyError
 from callgate.events import plain
-from callgate.machine.facts import Fact, ModelAnswered
+from callgate.machine.facts import Fact
 from callgate.server.body import int_of, read_json
 from callgate.server.elsewhere import elsewhere, number_elsewhere
 from callgate.server.errors import HttpError, code_of, encoded_response, json_response
@@ -32,7 +29,7 @@ from callgate.server.sse import EventStream
 from callgate.server.trace import trace_json
 from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
-from callgate.store.listing import session_info, session_page
+from callgate.store.listing import place_of, session_info, session_page
 from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.types import Content, JsonObject
 
@@ -52,18 +49,33 @@ SUMMARY: JsonObject = {
         "exchange_count": {"type": "integer"},
         "state": {"enum": ["idle", "waiting", "interrupted", "running"]},
         "running": {"type": "boolean"},
+        "match": {"type": "string", "description": "The words around what was searched for, if the title does not have it."},
     },
 }
 EXCHANGE: JsonObject = {
     "type": "object",
-    "required": ["id", "said", "content", "answered", "index", "calls", "runs", "usage", "cost", "finish_reason", "failure"],
+    "required": [
+        "id",
+        "said",
+        "content",
+        "answered",
+        "index",
+        "calls",
+        "proposed",
+        "runs",
+        "usage",
+        "cost",
+        "finish_reason",
+        "failure",
+    ],
     "properties": {
         "id": {"type": "string"},
         "said": {"type": "string"},
         "content": {"type": "object", "description": "The user's message as it was sent."},
         "answered": {"type": "boolean", "description": "False if nothing of it is in `contents`."},
         "index": {"type": ["integer", "null"], "description": "Its place in `contents`; null if it was summarized."},
-        "calls": {"type": "array", "items": {"type": "string"}},
+        "calls": {"type": "array", "items": {"type": "string"}, "description": "Ids of the started calls."},
+        "proposed": {"type": "array", "items": {"type": "string"}, "description": "Ids of proposed calls, in order."},
         "runs": {"type": "array", "items": {"type": "string"}, "description": "Its runs, as `trace` names them."},
         "usage": {"type": "object"},
         "cost": {"type": ["number", "null"]},
@@ -105,7 +117,7 @@ RENAME: JsonObject = {
             "type": "string",
             "pattern": "\\S",
             "maxLength": TITLE_CHARS_MAX,
-            "description": "What the session is called in lists, on one line.",
+            "description": "Title of the session in lists, on one line.",
         }
     },
     "additionalProperties": False,
@@ -131,20 +143,19 @@ UNDO: JsonObject = {
 async def listed(service: Service, request: Request) -> Response:
     """The sessions, the one that was written to last first."""
     limit = int_of(request, "limit", default=50, lowest=1, highest=200)
-    query = request.query_params.get("query", "").casefold()
+    query = " ".join(request.query_params.get("query", "").split())
     cursor = request.query_params.get("cursor")
     before = None if cursor is None else _read_cursor(cursor)
-    matches = partial(_matches, query) if query else None
     principal = CURRENT_PRINCIPAL.get()
     whose = None if principal is None or principal.sees_all else principal.owner
-    found = await session_page(service.store, limit=limit + 1, before=before, matches=matches, principal=whose)
+    if query:
+        matching = await service.search.find(query, limit=limit, before=before, principal=whose)
+        rows = [await _row(service, info) | ({"match": words} if words else {}) for info, words in matching.sessions]
+        return json_response({"sessions": rows, "next": _cursor(*matching.after) if matching.after else None})
+    found = await session_page(service.store, limit=limit + 1, before=before, principal=whose)
     page = found[:limit]
     rows = [await _row(service, info) for info in page]
-    return json_response({"sessions": rows, "next": _cursor(page[-1]) if len(found) > limit else None})
-
-
-def _matches(query: str, info: SessionInfo) -> bool:
-    return query in f"{info.title} {info.id}".casefold()
+    return json_response({"sessions": rows, "next": _cursor(*place_of(page[-1])) if len(found) > limit else None})
 
 
 async def _row(service: Service, info: SessionInfo) -> JsonObject:
@@ -161,8 +172,8 @@ async def _row(service: Service, info: SessionInfo) -> JsonObject:
     }
 
 
-def _cursor(info: SessionInfo) -> str:
-    return base64.urlsafe_b64encode(f"{info.updated_s!r} {info.id}".encode()).decode()
+def _cursor(updated_s: float, session: str) -> str:
+    return base64.urlsafe_b64encode(f"{updated_s!r} {session}".encode()).decode()
 
 
 def _read_cursor(cursor: str) -> tuple[float, str]:
@@ -232,7 +243,10 @@ def _replay_json(facts: list[Fact], replay: whole.Replay, contents: list[Content
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
-        "answer_metadata": _answer_metadata(facts, contents),
+        "answer_metadata": [
+            {"content": index, "metadata": plain(metadata)}
+            for index, metadata in whole.metadata_by_content(facts, contents).items()
+        ],
         "rules": plain(list(loop.always.values())),
     }
 
@@ -246,26 +260,13 @@ def _exchange_json(exchange: whole.Exchange) -> JsonObject:
         "answered": exchange.is_answered,
         "index": exchange.kept,
         "calls": exchange.calls,
+        "proposed": exchange.proposed,
         "runs": exchange.runs,
         "usage": plain(exchange.usage),
         "cost": exchange.cost,
         "finish_reason": exchange.finish_reason,
         "failure": failure and {"error": code_of(failure.error), "message": failure.message, "partial": failure.partial},
     }
-
-
-def _answer_metadata(facts: list[Fact], contents: list[Content]) -> list[JsonObject]:
-    """The metadata of the answers in a history: for each the index of its content in `contents`, and the metadata."""
-    known = [fact for fact in facts if isinstance(fact, ModelAnswered) and fact.metadata]
-    found: list[JsonObject] = []
-    for index, content in enumerate(contents if known else []):
-        if content.get("role") != "model":
-            continue
-        fact = next((fact for fact in known if text_of(fact.content) == text_of(content)), None)
-        if fact is not None and (metadata := metadata_of(fact.metadata or (), content)) is not None:
-            known.remove(fact)
-            found.append({"content": index, "metadata": plain(metadata)})
-    return found
 
 
 async def traced(service: Service, request: Request) -> Response:
@@ -323,7 +324,7 @@ async def cancelled(service: Service, request: Request) -> Response:
 
 
 async def renamed(service: Service, request: Request) -> Response:
-    """Gives a session a title of its own, instead of the first words that were said in it."""
+    """Set the title of a session, in place of the one made from its first prompt."""
     session = request.path_params["id"]
     body = await read_json(request, RENAME)
     await service.facts(session)
@@ -331,7 +332,7 @@ async def renamed(service: Service, request: Request) -> Response:
 
 
 async def forked(service: Service, request: Request) -> Response:
-    """Makes a new session that continues this one, up to an exchange."""
+    """Create a new session that continues this one, up to an exchange."""
     session = request.path_params["id"]
     body = await read_json(request, FORK, required=False)
     await service.facts(session)
@@ -343,7 +344,7 @@ async def forked(service: Service, request: Request) -> Response:
 
 
 async def undone(service: Service, request: Request) -> Response:
-    """Takes back the last exchanges, and what tools wrote to files in them; 409 if others are the last ones by now."""
+    """Undo the last exchanges, and what tools wrote to files in them; 409 if others are the last ones by now."""
     session = request.path_params["id"]
     body = await read_json(request, UNDO, required=False)
     await service.facts(session)

@@ -26,7 +26,7 @@ Samples: TypeAlias = "dict[tuple[str, str], dict[str, float]]"
 
 PATH = "/metrics"
 PEER_S = 2.0
-"""How long another process may take before what it has noted stands for it."""
+"""Seconds that another process may take before its saved metrics are used."""
 _FILE = re.compile(r"(\d+)\.(?:sock|metrics)")
 _GAUGES: dict[str, Callable[[Iterable[float]], float]] = {
     "callgate_approvals_waiting": max,  # Of the store that they share.

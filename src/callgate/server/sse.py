@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,13 +14,25 @@ from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.events import RunEnded, to_json
 from callgate.server.options import ServiceOptions
-from callgate.server.runs import EventsGoneError, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
+from callgate.server.runs import (
+    EventsGoneError,
+    Follower,
+    Numbered,
+    QuestionAsked,
+    QuestionClosed,
+    Run,
+    RunBegan,
+    RunEvent,
+    RunFailed,
+)
 from callgate.server.security import WAKE
 from callgate.types import JsonObject
 
-__all__ = ["EventStream", "event_json", "gone", "left_before_end", "wire_of"]
+__all__ = ["EventStream", "event_json", "left_before_end", "watch_disconnect", "wire_of"]
 
 PING = b": ping\n\n"
+SEND_BYTES = 64 * 1024
+"""About how many bytes are sent at a time: more would lie in memory twice while a client does not read."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -30,6 +42,10 @@ def event_json(event: RunEvent) -> JsonObject:
         return {"type": "run_started", "run": event.run, "session": event.session}
     if isinstance(event, RunFailed):
         return {"type": "error", **event.problem}
+    if isinstance(event, QuestionAsked):
+        return {"type": "question_asked", "id": event.id, **event.question}
+    if isinstance(event, QuestionClosed):
+        return {"type": "question_closed", "id": event.id, "action": event.action}
     plain = to_json(event)
     if isinstance(event, RunEnded):
         plain["reply"].pop("contents")
@@ -52,7 +68,7 @@ def wire_of(run: Run, item: Numbered) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def gone(receive: Receive, wake: asyncio.Event) -> AsyncGenerator[asyncio.Event]:
+async def watch_disconnect(receive: Receive, wake: asyncio.Event) -> AsyncGenerator[asyncio.Event]:
     """An event that is set, and `wake` with it, when the client has left."""
     left = asyncio.Event()
 
@@ -78,7 +94,7 @@ async def left_before_end(request: Request, run: Run) -> bool:
     if wake is None:
         over = asyncio.Event()
         run.at_end.add(over.set)
-        async with gone(request.receive, over):
+        async with watch_disconnect(request.receive, over):
             await over.wait()
         return not run.is_over
     run.at_end.add(wake)
@@ -104,7 +120,8 @@ class EventStream(Response):
         with self.run.followed(self.after) as follower:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             pulse = _Pulse(follower, self.options)
-            async with gone(receive, follower.wake) as left:
+            follower.leave = pulse.give_up
+            async with watch_disconnect(receive, follower.wake) as left:
                 try:
                     await self._send_events(follower, left, pulse.sending(send))
                 except OSError:
@@ -128,8 +145,14 @@ class EventStream(Response):
                 return
             is_last = run.is_over
             if items:
-                follower.after = items[-1].number
-                await _send(send, b"".join([wire_of(run, item) for item in items]), more=not is_last)
+                body, count = _piece(run, items)
+                follower.after = items[count - 1].number
+                if count < len(items):
+                    del items  # Whatever the run drops meanwhile is not to be kept by a client that does not read.
+                    await _send(send, body, more=True)
+                    continue
+                del items
+                await _send(send, body, more=not is_last)
             elif is_last:
                 await _send(send, b"", more=False)
             elif follower.is_quiet:
@@ -138,6 +161,18 @@ class EventStream(Response):
             if is_last:
                 return
             await follower.wake.wait()
+
+
+def _piece(run: Run, items: Sequence[Numbered]) -> tuple[bytes, int]:
+    """Return the first of the events as they are sent, and how many these are."""
+    pieces: list[bytes] = []
+    size = 0
+    for item in items:
+        pieces.append(wire_of(run, item))
+        size += len(pieces[-1])
+        if size >= SEND_BYTES:
+            break
+    return b"".join(pieces), len(pieces)
 
 
 class _Pulse:
@@ -170,6 +205,12 @@ class _Pulse:
         """The stream is over."""
         self._timer.cancel()
 
+    def give_up(self) -> None:
+        """End the stream if it waits for its client just now; otherwise it ends by itself."""
+        if self._is_sending and not self.is_stalled:
+            self.is_stalled = True
+            self.task.cancel()
+
     def _beat(self) -> None:
         passed_s = self._loop.time() - self._sent_s
         if self._is_sending and passed_s >= self._options.stalled_s:
@@ -185,4 +226,7 @@ class _Pulse:
 
 
 async def _send(send: Send, body: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": more})
+    for start in range(0, len(body) - SEND_BYTES, SEND_BYTES):
+        await send({"type": "http.response.body", "body": body[start : start + SEND_BYTES], "more_body": True})
+    rest = body[(len(body) - 1) // SEND_BYTES * SEND_BYTES :] if len(body) > SEND_BYTES else body
+    await send({"type": "http.response.body", "body": rest, "more_body": more})

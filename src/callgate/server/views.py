@@ -1,4 +1,4 @@
-"""How tools, calls and sessions look in answers: callgate's words in, plain JSON out."""
+"""JSON views of tools, calls and sessions for responses: callgate's types in, plain JSON out."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def record_json(record: CallRecord) -> JsonObject:
 async def approval_json(service: Service, session: str, record: CallRecord) -> JsonObject:
     """A call that waits for an answer."""
     reason = record.decision.reason if record.decision else ""
-    return await asked_json(service, session, record.call, reason)
+    return await asked_json(service, session, record.call, reason, record.confirm)
 
 
-async def asked_json(service: Service, session: str, call: FunctionCall, reason: str) -> JsonObject:
-    """A call that somebody is asked about, with all that they should see first."""
+async def asked_json(service: Service, session: str, call: FunctionCall, reason: str, confirm: str = "") -> JsonObject:
+    """A call that somebody is asked about, with all that they should see first; `confirm` is the text of its question."""
     known = call.name in service.gate.tools
     definition = service.gate.tools.definition(call.name) if known else None
     return {
@@ -77,6 +77,6 @@ async def asked_json(service: Service, session: str, call: FunctionCall, reason:
         "reason": reason,
         "preview": await service.gate.tools.preview(call) if known else None,
         "always": scope_of(definition, call) if definition else "",
-        "confirm": guard_of(service.gate).confirmation(call) if definition else "",
+        "confirm": confirm or (guard_of(service.gate).confirmation(call) if definition else ""),
         "tool": tool_json(service, definition) if definition else None,
     }

@@ -1,4 +1,4 @@
-"""Where the journal of a conversation is kept, so that it survives.
+"""Storage of journals: a conversation survives its process.
 
 Facts go in by session, in order, and come out again. A store never changes or drops a fact, and it knows nothing of what the
 facts mean. A run holds the lease of its session: one at a time, numbered, so that an owner who was thought dead cannot
@@ -53,8 +53,10 @@ def open_store(
     from callgate.store.sqlite import sqlite_store
 
     path = store.removeprefix(_SQLITE)
+    from callgate.config.url_secrets import shown_url
+
     if "://" in path or not path:
-        raise UsageError(f"store={store!r}: use a path for SQLite, or a URL that begins with postgresql://")
+        raise UsageError(f"store={shown_url(store)!r}: use a path for SQLite, or a URL that begins with postgresql://")
     if replica is not None:
-        raise UsageError(f"replica={replica!r}: a SQLite file has none; leave it out")
+        raise UsageError(f"replica={shown_url(replica)!r}: a SQLite file has none; leave it out")
     return sqlite_store(path, durable=durable, read_only=read_only)

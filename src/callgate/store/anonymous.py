@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["ANONYMOUS_PREFIX", "begun", "is_anonymous", "is_new", "new_session_id"]
+__all__ = ["ANONYMOUS_PREFIX", "is_anonymous", "is_new", "mark_used", "new_session_id"]
 
 ANONYMOUS_PREFIX = "s-"
 NEW_MAX = 10_000
@@ -39,6 +39,6 @@ def is_new(session: str) -> bool:
     return session in _new
 
 
-def begun(session: str) -> None:
+def mark_used(session: str) -> None:
     """Note that the session has facts from now on."""
     _new.pop(session, None)

@@ -18,11 +18,11 @@ __all__ = ["AnswerSignal"]
 logger = logging.getLogger("callgate.store")
 
 POLL_S = 0.2
-"""How long a wait lasts at most as long as no signal was received."""
+"""Maximum seconds of a wait as long as no signal was received."""
 POLL_HEARD_S = 0.5
 """The same once signals arrive."""
 RETRY_S = 5.0
-"""How long after a failure the connection is opened again."""
+"""Seconds after a failure until the connection is opened again."""
 
 
 class AnswerSignal:
@@ -38,12 +38,12 @@ class AnswerSignal:
         self._errors = errors
         self._connection: Any = None
         self._descriptor = -1
-        """That of the connection: libpq closes it as soon as the server is gone, and does not know its number then."""
+        """Descriptor of the connection: libpq closes it as soon as the server is gone, and does not know its number then."""
         self._opening: asyncio.Task[None] | None = None
         self._retry_s = 0.0
         self._has_heard = False
         self.mark = 0
-        """How many signals have come; taken before a look into the store, it makes a wait see signals since then."""
+        """Number of signals so far; read before a look into the store, it makes a wait see signals since then."""
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property

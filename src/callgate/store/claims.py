@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callgate.store.idempotency import KEPT_S, Claim
-from callgate.store.principals import clean
 from callgate.store.reservations import SqlReservations, clean_reservations
+from callgate.store.sql_principals import clean
 
 if TYPE_CHECKING:
     from callgate.store.database import Database
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlClaims"]
 
 CLEAN_S = 600.0
-"""How often claims that hold no longer are looked for, while new ones are made."""
+"""Seconds between two searches for expired claims, while new ones are made."""
 
 
 class SqlClaims(SqlReservations):

@@ -28,21 +28,21 @@ __all__ = ["Database"]
 T = TypeVar("T")
 
 GROW_S = 0.05
-"""How long an operation waits for a thread before there is one more."""
+"""Seconds that an operation waits for a thread before another one is started."""
 LOOK_S = 1.0
-"""How often a caller that waits for an operation checks on the thread and the server."""
+"""Seconds between two checks on the thread and the server while a caller waits for an operation."""
 CANCEL_S = 2.0
-"""How long a caller that was cancelled waits to learn what became of its operation."""
+"""Seconds that a cancelled caller waits to learn the outcome of its operation."""
 LOCKED_S = 5.0
-"""How long an operation is tried again while another transaction has locked its row."""
+"""Seconds of retries while another transaction has locked the row of an operation."""
 AWAY_S = 10.0
-"""How long an operation that may be repeated is tried again while the database is away: less than what a lease has left."""
+"""Seconds of retries of a repeatable operation while the database is away: less than what a lease has left."""
 LOCKED_PAUSES_S = (0.005, 0.1)
 """Between two tries, at first and later."""
 PROBE_PART = 1 / 3
 """The part of the time for a silent database in which it is asked something else."""
 CLOSE_S = 1.0
-"""How long a closing waits for operations that are under way before their connections are cut."""
+"""Seconds that a close waits for operations under way before their connections are cut."""
 
 _LOCK = threading.RLock()
 """Held while an operation is handed to a thread; free in a forked child."""

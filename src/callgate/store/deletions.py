@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlDeletions", "clean_deletions", "deletion_key", "deletions", "note_deletion"]
 
 DELETIONS_KEPT_S = 31 * 24 * 3600.0
-"""How long a deletion is remembered: longer than backups of files are kept."""
+"""Seconds that a deletion is remembered: longer than backups of files are kept."""
 PAGE = 200
 """Sessions that one query is about."""
 

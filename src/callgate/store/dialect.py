@@ -35,7 +35,7 @@ class Dialect(Protocol):
     """The differences between one kind of database and the next."""
 
     connections: int
-    """How many may be open at once."""
+    """Maximum number of open connections."""
 
     @property
     def is_read_only(self) -> bool:
@@ -44,7 +44,7 @@ class Dialect(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the data is, as a person may see it: no password in it."""
+        """Location of the data for display: no password in it."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Who was first with a key: requests that may be sent again are claimed before they are carried out.
+"""Claims of idempotency keys: requests that may be sent again are claimed before they are carried out.
 
 A claim comes in; the one that holds the key goes out, be it this one or an older one. What the request asks for, and how far
 it came, is none of this file's business: the journal of the claimed session says that.
@@ -14,7 +14,7 @@ from typing import Protocol, TypeGuard
 __all__ = ["KEPT_S", "Claim", "IdempotencyKeys", "MemoryIdempotencyKeys", "has_idempotency_keys"]
 
 KEPT_S = 24 * 3600.0
-"""How long a claim holds. Older ones are forgotten now and then."""
+"""Seconds that a claim is valid. Older ones are deleted now and then."""
 KEYS_MAX = 10_000
 """IdempotencyKeys that are held in memory; the oldest go first."""
 
@@ -30,7 +30,7 @@ class Claim:
     run: str
     """The name of the run in the journal of the session; empty if the session was deleted since."""
     owner: str
-    """Who has asked for the key last: nobody else may give it free."""
+    """Last owner of the key: no other one may release it."""
     position: int = 0
     """Facts that the session had, where the request goes on with a run that was open in it; 0 where it begins one."""
 

@@ -27,13 +27,13 @@ logger = logging.getLogger("callgate.store")
 
 BATCH_MAX = 256
 SILENT_S = 20.0
-"""How long a transaction may take before its connection is cut."""
+"""Seconds that a transaction may take before its connection is cut."""
 STUCK_S, STUCK_MAX = 3.0, 2
-"""How long a transaction may take before there may be one more connection, and how many more."""
+"""Seconds of a transaction before one more connection may be opened, and the number of such connections."""
 IDLE_S = 60.0
-"""How long a thread stays without work, unless it is the last one."""
+"""Seconds that a thread stays idle, unless it is the last one."""
 CHECK_S = 1.0
-"""How often it is checked that tables are still those of this version, and in their place."""
+"""Seconds between two checks that the tables are still those of this version, and in their place."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Lane:
         self._check_s = 0.0
         self.busy_since_s: float | None = None
         self.server, self.answered_s = "", 0.0
-        """Where the connection leads, and when it was last answered."""
+        """Target of the connection, and the time of its last answer."""
         self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
 
     @property

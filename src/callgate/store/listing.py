@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 Place: TypeAlias = "tuple[float, str]"
-"""Where a session stands in the list: when it was written to, and its id."""
+"""Position of a session in the list: the time of its last write, and its id."""
 BATCH = 500
 """Sessions that are looked through at a time for those that match."""
 
@@ -55,7 +55,7 @@ class Reads(Protocol):
 
 
 def place_of(info: SessionInfo) -> Place:
-    """Where a session stands in the list."""
+    """Return the position of a session in the list."""
     return info.updated_s, info.id
 
 

@@ -22,7 +22,7 @@ __all__ = ["MemoryStore"]
 
 
 @dataclass(slots=True)
-class _Kept:
+class _StoredSession:
     created_s: float
     updated_s: float
     facts: list[Fact] = field(default_factory=list[Fact])
@@ -37,9 +37,9 @@ class MemoryStore:
     def __init__(self, *, sessions_max: int = 1_000) -> None:
         if isinstance(sessions_max, bool) or not isinstance(sessions_max, int) or sessions_max < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"MemoryStore(sessions_max={sessions_max!r:.200}): expected a whole number of at least 1")
-        self._sessions: dict[str, _Kept] = {}
-        self._anonymous: OrderedDict[str, _Kept] = OrderedDict()
-        """Those without a name, the one first that was written to longest ago."""
+        self._sessions: dict[str, _StoredSession] = {}
+        self._anonymous: OrderedDict[str, _StoredSession] = OrderedDict()
+        """Sessions without a name, the least recently written first."""
         self._sessions_max = sessions_max
         self._keys = MemoryIdempotencyKeys()
         self._principals: dict[str, str] = {}
@@ -68,7 +68,7 @@ class MemoryStore:
         Raises:
             SessionLostError: somebody else has it now.
         """
-        self._held(lease)
+        self._owned(lease)
 
     async def release(self, lease: Lease) -> None:
         """Give the session free; one that was never written to is forgotten."""
@@ -94,7 +94,7 @@ class MemoryStore:
         Raises:
             SessionLostError: somebody else has taken the session over.
         """
-        kept = self._held(lease)
+        kept = self._owned(lease)
         if len(kept.facts) != position:
             raise SessionLostError(
                 f"session {lease.session!r} has {len(kept.facts)} facts, and its owner knows of {position}"
@@ -181,7 +181,7 @@ class MemoryStore:
         return self._usage.get((principal, period), Used())
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Close nothing: there is no connection."""
 
     def check_known(self, session: str) -> None:
         """Refuse to begin a session under a made-up id that was in use before: it would have lost what was said in it.
@@ -196,15 +196,15 @@ class MemoryStore:
                 "or use another store"
             )
 
-    def _held(self, lease: Lease) -> _Kept:
+    def _owned(self, lease: Lease) -> _StoredSession:
         kept = self._sessions.get(lease.session)
         if kept is None or kept.fence != lease.fence:
             raise SessionLostError(f"session {lease.session!r} was taken over by another run of this program")
         return kept
 
-    def _begin(self, session: str) -> _Kept:
+    def _begin(self, session: str) -> _StoredSession:
         now_s = time.time()
-        kept = self._sessions[session] = _Kept(now_s, now_s)
+        kept = self._sessions[session] = _StoredSession(now_s, now_s)
         if is_anonymous(session):
             while len(self._anonymous) >= self._sessions_max and self._forget_oldest():
                 pass

@@ -1,4 +1,4 @@
-"""Who holds a lease: a name for this process that another one on the same machine can look at.
+"""Owner of a lease: a name for this process that another one on the same machine can look at.
 
 A process that died leaves its leases behind. Where it can be seen that it is gone, nobody has to wait until they run out.
 """
@@ -21,7 +21,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """Where a process lives, and what tells it from a later one with the same number."""
+    """Machine of a process, and the start time that distinguishes it from a later one with the same number."""
 
     host: str
     world: str
@@ -83,7 +83,7 @@ def boot_id() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process began, in ticks since boot; None when there is none."""
+    """Return the start of the process, in ticks since boot; None when there is none."""
     with contextlib.suppress(OSError, IndexError):
         # The name of the program stands in parentheses and may hold anything; the fields are counted after it.
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import socket
 from typing import Any
 
+from callgate.config.url_secrets import shown_url, without_url_secrets
 from callgate.errors import UsageError
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Passing, Transaction
@@ -24,11 +24,11 @@ __all__ = ["postgres_store"]
 CONNECTIONS_MAX = 4
 """Of one process. Operations that wait at the same time share a commit, so that a few are enough."""
 CONNECT_S, CONNECT_NEXT_S = 5, 2
-"""How long a server is waited for; the second if the URL names several."""
+"""Seconds of the connect time-out; the second if the URL names several servers."""
 LIMITS = {"lock_timeout": "1s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
 """Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
 LONG_LOCK_S, LONG_IDLE_S = 10, 120
-"""How long a copy waits for a lock, and how long its transaction may do nothing."""
+"""Seconds that a copy waits for a lock, and that its transaction may be idle."""
 SOCKET: dict[str, Any] = {
     "connect_timeout": CONNECT_S, "application_name": "callgate", "keepalives_idle": 10, "keepalives_interval": 5,
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
@@ -40,7 +40,6 @@ that is lost or refused, a server that stops, starts or was ended, and one with 
 _NO_LIMITS = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 CHANNEL = "callgate_answers"
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
-_PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
 def postgres_store(
@@ -75,7 +74,7 @@ class Postgres:
     @property
     def place(self) -> str:
         """The URL without its password."""
-        return _PASSWORD.sub(r"\1@", self._url)
+        return shown_url(self._url, "")
 
     @property
     def errors(self) -> type[Exception]:
@@ -190,7 +189,7 @@ class Postgres:
 
     def sentence(self, error: Exception) -> str:
         """Explain what went wrong with the database."""
-        errors, said = self._psycopg.errors, " ".join(_PASSWORD.sub(r"\1@", str(error)).split())
+        errors, said = self._psycopg.errors, " ".join(without_url_secrets(str(error), self._url).split())
         if isinstance(error, errors.InsufficientPrivilege):
             return (
                 f"the database {self.place} lets this role do too little ({said}): create the tables with a role that may, "

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, cast
 
-from callgate.content.read import role_of, text_of
+from callgate.content.read import role_of
+from callgate.content.title import TITLE_CHARS_MAX, title_from
 from callgate.errors import UsageError
 from callgate.machine.facts import Fact, HistoryGiven, Renamed, RunStarted
 from callgate.strict_json import without_surrogates
@@ -20,17 +21,16 @@ __all__ = [
     "SessionInfo",
     "Store",
     "check_id",
-    "given_title",
+    "last_title",
     "title_of",
 ]
 
 LEASE_S = 30.0
-"""How long a lease lasts unless it is renewed: as long as others wait for an owner who has died elsewhere."""
+"""Seconds that a lease lasts unless it is renewed: the wait of others for an owner that has died elsewhere."""
 
 Durability: TypeAlias = Literal["effects", "everything"]
 """The facts that wait for the disk: those that precede an effect, or every one."""
 
-TITLE_CHARS_MAX = 80
 SESSION_CHARS_MAX = 200
 
 
@@ -51,13 +51,13 @@ class SessionInfo:
 
     id: str
     title: str
-    """The one that was given, or the first words that the user said in it."""
+    """The one that was given, or a line of plain text out of the first prompt."""
     facts: int
     created_s: float
     """Seconds since 1970."""
     updated_s: float
     owner: str | None = None
-    """Who is at work on it now, if somebody is."""
+    """The current owner, if there is one."""
 
 
 class Store(Protocol):
@@ -128,11 +128,11 @@ class Store(Protocol):
 
 
 def title_of(facts: Sequence[Fact]) -> str:
-    """The last title that was given, or the first words of the user, on one line; empty if the facts hold none."""
-    if (given := given_title(facts)) is not None:
+    """The last title that was given, or that of the first prompt with words; empty if the facts hold none."""
+    if (given := last_title(facts)) is not None:
         return _storable(given)
-    said = (text_of(content) for fact in facts for content in _said_in(fact))
-    return next((_storable(" ".join(text.split())[:TITLE_CHARS_MAX]) for text in said if text.strip()), "")
+    made = (title_from(content) for fact in facts for content in _user_contents(fact))
+    return next((_storable(title) for title in made if title), "")
 
 
 def _storable(title: str) -> str:
@@ -140,12 +140,12 @@ def _storable(title: str) -> str:
     return without_surrogates(title.replace("\0", "\ufffd"))
 
 
-def given_title(facts: Sequence[Fact]) -> str | None:
+def last_title(facts: Sequence[Fact]) -> str | None:
     """The last title that somebody gave among the facts, if somebody did."""
     return next((fact.title for fact in reversed(facts) if isinstance(fact, Renamed)), None)
 
 
-def _said_in(fact: Fact) -> list[Content]:
+def _user_contents(fact: Fact) -> list[Content]:
     if isinstance(fact, HistoryGiven):
         return [content for content in fact.contents if role_of(content) == "user"]
     return [fact.content] if isinstance(fact, RunStarted) and fact.content else []

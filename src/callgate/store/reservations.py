@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeGuard
 
 from callgate.store.owner import is_gone
-from callgate.store.principals import Principals, Used, add_usage, usage_of
+from callgate.store.principals import Principals, Used
 from callgate.store.protocol import LEASE_S
+from callgate.store.sql_principals import add_usage, usage_of
 
 if TYPE_CHECKING:
     from callgate.store.database import Database
@@ -27,17 +28,17 @@ __all__ = [
 ]  # fmt: skip
 
 RATE_KEPT_S = 3600.0
-"""How long after its last request the bucket of a principal is kept: it is full again by then."""
+"""Seconds after its last request that the bucket of a principal is kept: it is full again by then."""
 LEASED_PART = 4
 """Of the requests that are left, one process gets at most one in so many ahead of time."""
 
 Refusal: TypeAlias = 'Literal["runs", "usage", "reserved"]'
-"""Why a reservation was refused: too many runs, the quota is used up, or the runs under way may use up the rest of it."""
+"""Reason of a refused reservation: too many runs, the quota is used up, or the runs under way may use up the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How much a principal may have at a time, and its account may use in a period; None: any."""
+    """Limits of a principal at a time, and of its account in a period; None: unlimited."""
 
     period: str
     runs: int | None = None

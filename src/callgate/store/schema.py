@@ -39,11 +39,13 @@ SCHEMA = (
     "process TEXT NOT NULL, tokens BIGINT NOT NULL, cost {real} NOT NULL, expires_s {real} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS callgate_reservations_accounts ON callgate_reservations (account)",
     "CREATE TABLE IF NOT EXISTS callgate_deletions (session TEXT PRIMARY KEY, at_s {real} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS callgate_uploads (uri TEXT PRIMARY KEY, body TEXT NOT NULL, at_s {real} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS callgate_rates (principal TEXT PRIMARY KEY, requests {real} NOT NULL, at_s {real} NOT NULL)",
 )
 TABLES = (
     "callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims", "callgate_answers", "callgate_principals",
     "callgate_usage", "callgate_reservations", "callgate_rates", "callgate_deletions",
+    "callgate_uploads",
 )  # fmt: skip
 
 

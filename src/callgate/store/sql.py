@@ -23,8 +23,8 @@ from callgate.store.answers import SqlAnswers, spend_answers
 from callgate.store.claims import SqlClaims
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
-from callgate.store.principals import SqlPrincipals, leave_name
-from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, given_title, title_of
+from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, last_title, title_of
+from callgate.store.sql_principals import SqlPrincipals, leave_name
 from callgate.store.statistics import StoreStatistics
 from callgate.strict_json import without_surrogates
 
@@ -41,13 +41,13 @@ KIND_BYTES = 64
 KINDS_PAGE = 200
 """Sessions whose last facts are looked at in one transaction."""
 RELEASE_S = 2.0
-"""How long the release of a session is waited for."""
+"""Seconds to wait for the release of a session."""
 REPLICA_S = 2.0
-"""How long a replica is waited for before the database itself is asked."""
+"""Seconds to wait for a replica before the database itself is queried."""
 REPLICA_PAUSE_S = 10.0
-"""How long a replica that failed is not asked, so that one list waits for it once."""
+"""Seconds that a failed replica is not queried, so that one list waits for it once."""
 WRITTEN_S, TRY_S = 5.0, 1.0
-"""How long a write shows that the next one will succeed, and how often a store that fails is tried."""
+"""Seconds for which a write shows that the next one will succeed, and between two tries of a store that fails."""
 CHECK_BYTES = 64 * 1024
 OFF_LOOP_BYTES = 256 * 1024
 """Longer journals are decoded in a thread, so that other sessions do not wait."""
@@ -65,7 +65,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
     """
 
     patience_s = math.inf
-    """How long a run that begins waits for the database, and lists and views for one that answers nothing. A service sets
+    """Seconds that a new run waits for the database, and lists and views for one that does not answer. A service sets
     it: its clients wait better than it does."""
 
     def __init__(self, dialect: Dialect, *, durable: Durability = "effects", replica: Dialect | None = None) -> None:
@@ -75,10 +75,10 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         self._database = Database(dialect)
         self._replica = None if replica is None else Database(replica)
         self._replica_after_s = -math.inf
-        """When the replica may be asked again."""
+        """Time from which the replica may be queried again."""
         self._is_durable = durable == "everything"
         self._tried_s = -math.inf
-        """When it was last tried to write after a failure."""
+        """Time of the last attempt to write after a failure."""
 
     @property
     def statistics(self) -> StoreStatistics:
@@ -147,7 +147,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         def work(tx: Transaction) -> None:
             found = _row(tx, lease.session, "fence")
             if not found or found[0][0] != lease.fence:
-                raise self._lost(lease)
+                raise self._lost_error(lease)
             tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.lease_now_s() + lease_s, lease.session)
 
         await self._database.persist(work)
@@ -226,7 +226,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
         rows: list[tuple[str, int, bytes]] = []
-        title, is_given = title_of(facts), given_title(facts) is not None
+        title, is_given = title_of(facts), last_title(facts) is not None
         answered = [fact.id for fact in facts if isinstance(fact, ApprovalAnswered)]
         tries = 0
 
@@ -238,7 +238,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         def work(tx: Transaction) -> None:
             found = _row(tx, lease.session, "facts, fence")
             if not found or found[0][1] != lease.fence:
-                raise self._lost(lease)
+                raise self._lost_error(lease)
             if tries > 1 and rows and _fact_rows(tx, lease.session, position) == [row[1:] for row in rows]:
                 return  # The connection was lost when this had been committed.
             if found[0][0] != position:
@@ -402,7 +402,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         if self._replica is not None:
             await self._replica.aclose()
 
-    def _lost(self, lease: Lease) -> SessionLostError:
+    def _lost_error(self, lease: Lease) -> SessionLostError:
         self.statistics.count("lost")
         return SessionLostError(
             f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
@@ -461,7 +461,7 @@ def line_of(body: Any) -> bytes:
 
 
 def _checked_count(tx: Transaction, session: str, count: Any) -> int:
-    """How many facts a session has. Where its rows disagree with their count, one more says that some are missing."""
+    """Count the facts of a session. If its rows disagree with their count, one more reports that some are missing."""
     [(last,)] = tx.rows("SELECT MAX(position) FROM callgate_facts WHERE session = ?", session)
     known = 0 if last is None else int(last) + 1
     if count == known:

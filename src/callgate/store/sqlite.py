@@ -33,11 +33,11 @@ from callgate.strict_json import without_surrogates
 __all__ = ["salvaged", "sqlite_store"]
 
 BUSY_S = 10.0
-"""How long a commit waits for the one of another process."""
+"""Seconds that a commit waits for that of another process."""
 FORGET_MS = 200
-"""How long the log is waited for after a deletion."""
+"""Milliseconds to wait for the log after a deletion."""
 RETRY_S = 0.01
-"""How long an opening waits between two tries, where SQLite does not wait by itself."""
+"""Seconds between two tries of an open, where SQLite does not wait by itself."""
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 

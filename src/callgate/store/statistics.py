@@ -17,13 +17,13 @@ __all__ = ["BOUNDS_S", "Histogram", "StoreStatistics"]
 logger = logging.getLogger("callgate.outages")
 
 SAID_S = 60.0
-"""How often it is said at most that a store begins to fail."""
+"""Minimum seconds between two reports that a store starts to fail."""
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How long things took."""
+    """A histogram of durations."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
@@ -58,7 +58,7 @@ class StoreStatistics:
         self.waiting = 0
         """Operations that no connection has begun at the moment."""
         self.written_s = -math.inf
-        """When facts were last written, by the monotonic clock."""
+        """Time of the last write of facts, by the monotonic clock."""
         self.write_error: str | None = None
         """The error of a write, until facts are written again; None if there was none."""
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,39 +21,24 @@ from callgate.store.copy_mark import has_mark, leave_mark, remove_marks
 from callgate.store.deletions import deletion_key
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.lane import failure
-from callgate.store.schema import SCHEMA_VERSION, TABLES, prepare_schema, schema_state
-from callgate.strict_json import without_surrogates
+from callgate.store.schema import prepare_schema
+from callgate.store.store_reader import APART, LEASE, Row, SessionHasher, StoreReader
 
-__all__ = ["DIGEST_KEY", "OF_SESSION", "SAME_STORE", "Transfer", "copy_store", "store_digest"]
+__all__ = ["SAME_STORE", "Transfer", "copy_store", "store_digest"]
 
-DIGEST_KEY = "backup_sha256"
-"""Row of `callgate_meta` in a backup: the hash of everything in it."""
-OF_SESSION = {"callgate_facts": "position", "callgate_answers": "call_id"}
-"""Tables whose rows belong to a session, and what they are ordered by; the column `session` names it."""
-APART = {
-    "callgate_claims": ("key",),
-    "callgate_principals": ("session",),
-    "callgate_usage": ("principal", "period"),
-    "callgate_deletions": ("session",),
-}
-"""Tables whose rows are not part of a session, and their keys."""
-LATER = ("callgate_deletions",)
-"""Those of them that count for a hash only if they have rows, so that older backups keep theirs."""
-MOMENTARY = ("callgate_reservations", "callgate_rates")
-"""Tables about the runs and requests of this moment, which are not copied: nothing is under way in a copy."""
+MOMENTARY = ("callgate_reservations", "callgate_rates", "callgate_uploads")
+"""Tables about the runs and requests of this moment, which are not copied: nothing is under way in a copy. Uploads that a
+session refers to are in its journal, and others are soon gone."""
+_INSTEAD = "restore into an empty store, or add the backup to it with: callgate store copy"
 SAME_STORE = "FROM and TO are the same store"
-CHUNK = 200
-"""Rows that are read at a time."""
 HOLD_S, PAUSE_S = 0.4, 0.15
-"""How long a file is written to before others have a turn, and how long that is: SQLite looks about every 0.1 s for one."""
+"""Seconds of writing to a file before others get a turn, and seconds of that turn: SQLite retries about every 0.1 s."""
 LOCKED_S, LOCKED_PAUSE_S = 10.0, 0.2
-"""How long a session is waited for that another transaction has locked, such as that of a killed copy, or of another one."""
+"""Seconds to wait for a session that another transaction has locked, such as that of a killed copy, or of another one."""
 BATCH_ROWS = 2000
 """Rows that one commit has at least, unless there are no more."""
-_LEASE = {"owner": None, "expires_s": 0.0}
-"""Nobody holds a session of a copy."""
-
-Row = tuple[Any, ...]
+_HELD = "facts, fence, owner, expires_s"
+"""The columns that tell how a target has a session."""
 
 
 @dataclass(slots=True)
@@ -68,7 +52,7 @@ class Transfer:
     written: int = 0
     """Facts that were missing in the target."""
     conflicts: list[str] = field(default_factory=list[str])
-    """Sessions that were left as they are in the target, each with the reason."""
+    """Sessions and keys that were left as they are in the target, each with the reason."""
     deleted: int = 0
     """Sessions that were deleted in the target since, and not copied again."""
     others: int = 0
@@ -90,8 +74,8 @@ def copy_store(
 
     Others can write to the target meanwhile, unless it `is_private` and need not wait for them.
 
-    Sessions that the target has beyond those of the source are kept; without `others_allowed` they are refused before
-    anything is written. A session that went on in the target is a conflict, and is left alone. One that was deleted there
+    Sessions that the target has beyond those of the source are kept. A session that went on in the target is a conflict, and
+    is left alone. Without `others_allowed` both are refused before anything is written. A session that was deleted there
     stays deleted, unless `with_deleted`.
 
     Raises:
@@ -101,7 +85,7 @@ def copy_store(
         here = opened.enter_context(_opened(source, source.connect_to_read))
         with _translated(source):
             source.begin_snapshot(here)
-            _Reader(Transaction(here, source), source)  # There is a store; else the target is not even created.
+            StoreReader(Transaction(here, source), source)  # There is a store; else the target is not even created.
             here.rollback()
         there = opened.enter_context(_opened(target, target.connect))
         with _translated(target):
@@ -109,17 +93,18 @@ def copy_store(
             mark = leave_mark(there, target)
         with _translated(source):
             source.begin_snapshot(here)
-            read = _Reader(Transaction(here, source), source)
+            read = StoreReader(Transaction(here, source), source)
             is_same = has_mark(Transaction(here, source), mark)
         with _translated(target):
             remove_marks(there, target, mark)
             if is_same:
                 raise StoreError(SAME_STORE)
-            if not others_allowed:
-                _refuse_others(read, there, target)
             is_locked_whole = target.connections == 1 and not is_private
             pause_s = PAUSE_S if is_locked_whole else 0.0
-            return _Copy(read, there, target, progress, pause_s=pause_s, with_deleted=with_deleted).run()
+            copy = _Copy(read, there, target, progress, pause_s=pause_s, with_deleted=with_deleted)
+            if not others_allowed:
+                copy.refuse_others()
+            return copy.run()
 
 
 def store_digest(dialect: Dialect) -> tuple[str, str | None]:
@@ -130,7 +115,7 @@ def store_digest(dialect: Dialect) -> tuple[str, str | None]:
     """
     with _opened(dialect, dialect.connect_to_read) as connection, _translated(dialect):
         dialect.begin_snapshot(connection)
-        read = _Reader(Transaction(connection, dialect), dialect)
+        read = StoreReader(Transaction(connection, dialect), dialect)
         whole = hashlib.sha256()
         for session in read.ids():
             whole.update(read.digest(session))
@@ -143,7 +128,7 @@ class _Copy:
 
     def __init__(
         self,
-        read: _Reader,
+        read: StoreReader,
         there: Any,
         target: Dialect,
         progress: Callable[[int, int], object],
@@ -156,12 +141,38 @@ class _Copy:
         self._read, self._there, self._target, self._progress = read, there, target, progress
         self._total = read.fact_count()
         self._tx = Transaction(there, target)
-        self._known = _Reader(self._tx, target, is_checked=True)
+        self._known = StoreReader(self._tx, target, is_checked=True)
         self._outcome = Transfer()
         self._done = self._rows = 0
         self._pending: list[str] = []
         self._digests: dict[str, bytes] = {}
         self._locked: list[str] = []
+
+    def refuse_others(self) -> None:
+        """Refuse a target with sessions that the source does not have, or that went on there. Writes nothing.
+
+        Raises:
+            StoreError: there are such sessions, or idempotency keys that stand for other sessions there.
+        """
+        ours = self._read.ids()
+        self._target.begin_snapshot(self._there)
+        try:
+            others = sorted(set(self._known.ids()) - set(ours))
+            conflicts = [why for session in ours if (why := self._conflict_of(session, self._target_rows(session)))]
+            conflicts += self._key_conflicts()
+        finally:
+            self._there.rollback()
+        if others:
+            raise StoreError(
+                f"{self._target.place} has {len(others)} sessions that are not in the backup, such as {others[0]!r}: "
+                f"{_INSTEAD} (--with-deleted for what was deleted there)"
+            )
+        if conflicts:
+            more = f", and {len(conflicts) - 1} more" if conflicts[1:] else ""
+            raise StoreError(
+                f"nothing was written to {self._target.place}, which differs from the backup: {conflicts[0]}{more}. "
+                f"{_INSTEAD.capitalize()}, which leaves these out"
+            )
 
     def run(self) -> Transfer:
         """Copy everything; sessions that others have locked are tried again when the others are done."""
@@ -176,6 +187,7 @@ class _Copy:
                 until_s = time.monotonic() + LOCKED_S
         for session in self._locked:
             self._conflict(session, "is locked by another transaction")
+        self._outcome.conflicts += self._key_conflicts()
         self._copy_keys()
         self._commit()
         self._outcome.others = len(set(self._known.ids()) - set(self._read.ids()))
@@ -231,20 +243,15 @@ class _Copy:
             LockedError: another transaction writes to it.
         """
         self._tx.lock(f"session {session}")  # First: another copy may just have created it.
-        held = self._tx.locked_rows("facts, fence, owner, expires_s", "callgate_sessions", "id", session)
-        known, fence = 0, 0
-        if held:
-            [(known, fence, holder, expires_s)] = held
-            if holder is not None and expires_s > self._tx.lease_now_s() and not owners.is_gone(holder):
-                return self._conflict(session, f"is in use by {owners.shown(holder)}")
-            if not self._is_prefix(session, known):
-                return self._conflict(session, "has other facts there")
-            if known == self._read.facts_of(session) and self._has_other_answers(session):
-                return self._conflict(session, "has an answer there for a call that waits")
-        elif self._stays_deleted(session):
+        held = self._tx.locked_rows(_HELD, "callgate_sessions", "id", session)
+        if why := self._conflict_of(session, held):
+            self._outcome.conflicts.append(why)
+            return None
+        if not held and self._stays_deleted(session):
             self._outcome.deleted += 1
             return None
-        hasher = _Hasher(self._read.about(session))
+        known, fence = held[0][:2] if held else (0, 0)
+        hasher = SessionHasher(self._read.about(session))
         for rows in self._read.chunks("callgate_facts", session):
             hasher.add("callgate_facts", rows)
             missing = [row for row in rows if self._read.place(row) >= known]
@@ -257,8 +264,38 @@ class _Copy:
             self._insert("callgate_answers", rows)
         self._tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
         row = self._read.session_row(session)
-        self._insert("callgate_sessions", [tuple({**row, **_LEASE, "fence": max(fence, row["fence"])}.values())])
+        self._insert("callgate_sessions", [tuple({**row, **LEASE, "fence": max(fence, row["fence"])}.values())])
         return hasher.digest()
+
+    def _target_rows(self, session: str) -> Sequence[Row]:
+        """Return how the target has a session: one row of `_HELD`, or none."""
+        return self._tx.rows(f"SELECT {_HELD} FROM callgate_sessions WHERE id = ?", session)
+
+    def _conflict_of(self, session: str, held: Sequence[Row]) -> str | None:
+        """Return why a session of the target cannot become that of the source, if so."""
+        if not held:
+            return None
+        [(known, _, holder, expires_s)] = held
+        why = None
+        if holder is not None and expires_s > self._tx.lease_now_s() and not owners.is_gone(holder):
+            why = f"is in use by {owners.shown(holder)}"
+        elif not self._is_prefix(session, known):
+            why = "has other facts there"
+        elif known == self._read.facts_of(session) and self._has_other_answers(session):
+            why = "has an answer there for a call that waits"
+        return why and f"session {session!r} {why}"
+
+    def _key_conflicts(self) -> list[str]:
+        """Return a sentence if idempotency keys of the source stand for other sessions in the target, where they stay."""
+        theirs = self._known.keys_of_sessions()
+        taken = sum(theirs.get(key, session) != session for key, session in self._read.keys_of_sessions().items())
+        if not taken:
+            return []
+        return [
+            "1 idempotency key stands for another session there"
+            if taken == 1
+            else f"{taken} idempotency keys stand for other sessions there"
+        ]
 
     def _stays_deleted(self, session: str) -> bool:
         """Return whether a session was deleted in the target after it began, and is to stay so."""
@@ -317,153 +354,6 @@ class _Copy:
             marks = ", ".join("?" * len(columns))
             self._tx.run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
             self._rows += len(rows)
-
-
-class _Reader:
-    """The rows of a store in one transaction, in an order and a form that are the same in every database."""
-
-    def __init__(self, tx: Transaction, dialect: Dialect, *, is_checked: bool = False) -> None:
-        self._tx = tx
-        self._columns: dict[str, tuple[str, ...]] = {}
-        self._about: dict[str, dict[str, Any]] = {}
-        state = None if is_checked else schema_state(tx, dialect)
-        if state is not None and state.version is None:
-            raise StoreError(f"there is no store in {dialect.place}")
-        if state is not None and state.version != str(SCHEMA_VERSION):
-            raise StoreError(
-                f"{dialect.place} was written by another version of callgate (schema {state.version}, and this one knows "
-                f"{SCHEMA_VERSION}); copy it with that version"
-            )
-        self._tables = set(TABLES) - set(state.missing if state is not None else ())
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of the columns of a table."""
-        if table not in self._columns:
-            self._columns[table] = self._tx.columns(table)
-        return self._columns[table]
-
-    def ids(self) -> list[str]:
-        """Return the ids of all sessions with facts, in an order that does not depend on the database."""
-        found = self._tx.rows("SELECT id FROM callgate_sessions WHERE facts > 0")
-        return sorted(str(id) for (id,) in found)
-
-    def fact_count(self) -> int:
-        """Return how many facts there are altogether."""
-        return int(self._tx.rows("SELECT COALESCE(SUM(facts), 0) FROM callgate_sessions")[0][0])
-
-    def facts_of(self, session: str) -> int:
-        """Return how many facts a session has by its row."""
-        return int(self.session_row(session)["facts"])
-
-    def has(self, session: str) -> bool:
-        """Return whether there is such a session."""
-        return bool(self._tx.rows("SELECT 1 FROM callgate_sessions WHERE id = ?", session))
-
-    def session_row(self, session: str) -> dict[str, Any]:
-        """Return the row of a session by the names of its columns. The one that was read last is held."""
-        if session not in self._about:
-            columns = self.columns("callgate_sessions")
-            [row] = self._tx.rows(f"SELECT {', '.join(columns)} FROM callgate_sessions WHERE id = ?", session)
-            self._about = {session: dict(zip(columns, map(_storable, row), strict=True))}
-        return self._about[session]
-
-    def about(self, session: str) -> Row:
-        """Return what a copy of the session has in common with it: everything but the lease."""
-        self._about.pop(session, None)
-        row = self.session_row(session)
-        return tuple(value for name, value in row.items() if name not in ("fence", *_LEASE))
-
-    def place(self, row: Row) -> int:
-        """Return the position of a fact."""
-        return int(row[self.columns("callgate_facts").index("position")])
-
-    def chunks(self, table: str, session: str) -> Iterator[list[Row]]:
-        """Yield the rows of a session, some at a time."""
-        if table not in self._tables:
-            return
-        columns, order = self.columns(table), OF_SESSION[table]
-        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE session = ?{{}} ORDER BY {order} LIMIT {CHUNK}"
-        rows = self._tx.rows(sql.format(""), session)
-        while rows:
-            yield [tuple(map(_storable, row)) for row in rows]
-            if len(rows) < CHUNK:
-                return
-            rows = self._tx.rows(sql.format(f" AND {order} > ?"), session, rows[-1][columns.index(order)])
-
-    def apart(self, table: str) -> list[Row]:
-        """Return the rows of a table whose rows belong to no session alone."""
-        if table not in self._tables:
-            return []
-        columns = self.columns(table)
-        rows = self._tx.rows(f"SELECT {', '.join(columns)} FROM {table}")
-        places = [columns.index(name) for name in APART[table]]
-        return sorted((tuple(map(_storable, row)) for row in rows), key=lambda row: [str(row[place]) for place in places])
-
-    def apart_digest(self) -> bytes:
-        """Return the hashes of the tables whose rows belong to no session alone."""
-        found = {table: self.apart(table) for table in APART}
-        return b"".join(_hashed(rows) for table, rows in found.items() if rows or table not in LATER)
-
-    def digest(self, session: str) -> bytes:
-        """Return the hash of a session."""
-        hasher = _Hasher(self.about(session))
-        for table in OF_SESSION:
-            for rows in self.chunks(table, session):
-                hasher.add(table, rows)
-        return hasher.digest()
-
-    def noted(self) -> str | None:
-        """Return the hash that was noted in a backup."""
-        found = self._tx.rows("SELECT value FROM callgate_meta WHERE key = ?", DIGEST_KEY)
-        return str(found[0][0]) if found else None
-
-
-class _Hasher:
-    """Hash of one session."""
-
-    def __init__(self, about: Row) -> None:
-        self._hash = hashlib.sha256(_encoded(about))
-
-    def add(self, table: str, rows: Sequence[Row]) -> None:
-        """Add rows of a table."""
-        for row in rows:
-            self._hash.update(_encoded((table, *row)))
-
-    def digest(self) -> bytes:
-        """Return the hash of everything until now."""
-        return self._hash.digest()
-
-
-def _hashed(rows: Sequence[Row]) -> bytes:
-    whole = hashlib.sha256()
-    for row in rows:
-        whole.update(_encoded(row))
-    return whole.digest()
-
-
-def _encoded(row: Row) -> bytes:
-    """Encode a row without ambiguity; numbers that are equal have one form."""
-    plain = [value.hex() if isinstance(value, bytes) else float(value) if isinstance(value, int) else value for value in row]
-    line = json.dumps(plain, ensure_ascii=True).encode()
-    return len(line).to_bytes(8, "big") + line
-
-
-def _storable(value: Any) -> Any:
-    """Return a value as every database can store it; a damaged file may have text that none can encode."""
-    if isinstance(value, str):
-        return without_surrogates(value.replace("\0", "\ufffd"))
-    return value
-
-
-def _refuse_others(read: _Reader, there: Any, target: Dialect) -> None:
-    target.begin_snapshot(there)
-    others = sorted(set(_Reader(Transaction(there, target), target).ids()) - set(read.ids()))
-    there.rollback()
-    if others:
-        raise StoreError(
-            f"{target.place} has {len(others)} sessions that are not in the backup, such as {others[0]!r}: restore into an "
-            "empty store, or add the backup to it with: callgate store copy (--with-deleted for what was deleted there)"
-        )
 
 
 @contextlib.contextmanager

@@ -21,16 +21,18 @@ from callgate.testing.scripted_model import (
 )
 
 if TYPE_CHECKING:
+    from callgate.testing.fake_anthropic import FakeAnthropic
     from callgate.testing.fake_gemini import FakeGemini
     from callgate.testing.fake_interactions import FakeInteractions
     from callgate.testing.fake_openai import FakeOpenAI
 
 __all__ = [
-    "FakeGemini", "FakeInteractions", "FakeOpenAI", "RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call",
-    "call_with", "empty", "malformed", "text", "thought",
+    "FakeAnthropic", "FakeGemini", "FakeInteractions", "FakeOpenAI", "RecordedRequest", "ScriptItem", "ScriptedModel",
+    "answer", "call", "call_with", "empty", "malformed", "text", "thought",
 ]  # fmt: skip
 
 _SERVERS = {
+    "FakeAnthropic": "callgate.testing.fake_anthropic",
     "FakeGemini": "callgate.testing.fake_gemini",
     "FakeInteractions": "callgate.testing.fake_interactions",
     "FakeOpenAI": "callgate.testing.fake_openai",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
@@ -18,21 +19,20 @@ from typing import Any, TypeAlias, cast
 from callgate.errors import UsageError
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import generation
-from callgate.testing.partial_args import streamed_call
 from callgate.testing.scripted_model import Answer as ScriptedAnswer
 from callgate.testing.scripted_model import script_part
 from callgate.types import FunctionCall, JsonObject, Part
 
 __all__ = [
-    "Answer", "Chunk", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "raw", "text", "thought",
-    "to_answer",
+    "Answer", "Chunk", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "partial_args", "raw", "text",
+    "thought", "to_answer",
 ]  # fmt: skip
 
 Chunk: TypeAlias = JsonObject | bytes
 """One response message; bytes are JSON text that is sent verbatim, valid or not."""
 
 Cut: TypeAlias = int | Sequence[str] | None
-"""How a text is cut for streaming: into so many pieces, into these pieces, or (None) a few words at a time."""
+"""Chunks of a text for streaming: so many pieces, these pieces, or (None) a few words at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,3 +305,57 @@ def _joined(chunks: Sequence[Chunk]) -> Chunk:
     if not last:
         return joined
     return joined | {"candidates": [last | {"content": {"parts": parts, "role": "model"}}]}
+
+
+# Calls whose arguments are streamed ---------------------------------------------------------------------------------------
+
+# As on Vertex: opened by name, filled leaf by leaf, closed by an empty call.
+
+
+def streamed_call(part: Part) -> Iterator[Part]:
+    """Split a call part into pieces; any other part is returned unchanged."""
+    call = part.get("functionCall")
+    if not call:
+        yield part
+        return
+    opening = {key: value for key, value in call.items() if key != "args"} | {"willContinue": True}
+    yield part | {"functionCall": opening}
+    for entry in partial_args(call.get("args") or {}):
+        yield {"functionCall": {"partialArgs": [entry], "willContinue": True}}
+    yield {"functionCall": {}}
+
+
+def partial_args(value: Any, path: str = "$") -> Iterator[JsonObject]:
+    """Return the leaves of some arguments, each with its JSON path; a string in two halves."""
+    children = [(f"{path}{_segment(key)}", inner) for key, inner in as_object(value).items()]
+    children += [(f"{path}[{index}]", inner) for index, inner in enumerate(as_list(value))]
+    if children:
+        for place, inner in children:
+            yield from partial_args(inner, place)
+    elif path != "$":
+        yield from _leaf(value, path)
+
+
+def _leaf(value: Any, path: str) -> Iterator[JsonObject]:
+    if isinstance(value, str) and len(value) > 1:
+        half = len(value) // 2
+        yield {"jsonPath": path, "stringValue": value[:half], "willContinue": True}
+        yield {"jsonPath": path, "stringValue": value[half:]}
+    elif isinstance(value, list):
+        yield {"jsonPath": f"{path}[]"}
+    elif isinstance(value, dict):
+        yield {"jsonPath": path}
+    else:
+        yield {"jsonPath": path, _LEAVES[type(value)]: value}
+
+
+_LEAVES: dict[type, str] = {
+    str: "stringValue", bool: "boolValue", int: "numberValue", float: "numberValue", type(None): "nullValue",
+}  # fmt: skip
+
+
+def _segment(key: str) -> str:
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        return f".{key}"
+    escaped = key.replace("\\", "\\\\").replace("'", "\\'")
+    return f"['{escaped}']"

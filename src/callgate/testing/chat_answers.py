@@ -17,7 +17,7 @@ from callgate.testing.examples import example_of
 from callgate.testing.google_fields import as_list, as_object
 from callgate.types import JsonObject, Part
 
-__all__ = ["STYLES", "Style", "chat_chunks", "chat_demo", "chat_example_call"]
+__all__ = ["STYLES", "Style", "chat_chunks", "chat_demo", "chat_example_call", "text_pieces", "tokens_of"]
 
 _CREATED = 1_760_000_000
 _REASONS = {"MAX_TOKENS": "length", "SAFETY": "content_filter"}
@@ -25,7 +25,7 @@ _REASONS = {"MAX_TOKENS": "length", "SAFETY": "content_filter"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How a server writes its answers."""
+    """Style of a server's answers."""
 
     server: str = "openai"
     fingerprint: str | None = "fp_0123456789"
@@ -35,7 +35,7 @@ class Style:
     ids: bool = True
     """True if calls have ids."""
     index: Literal["counted", "missing", "zero"] = "counted"
-    """How pieces of calls are numbered."""
+    """Numbering of the pieces of calls."""
     object_args: bool = False
     """Arguments as an object instead of as text."""
     empty_args: bool = False
@@ -96,7 +96,7 @@ def chat_chunks(
     reason = _reason(given, calls) if style.finish else None
     counted = _usage(given, prompt_tokens)
     if not stream:
-        message = {"role": "assistant"} | _said(given, style) | ({"tool_calls": calls} if calls else {})
+        message = {"role": "assistant"} | _message_fields(given, style) | ({"tool_calls": calls} if calls else {})
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         return [head | {"choices": [choice], "usage": counted}]
     deltas = list(_deltas(given, calls, style))
@@ -136,7 +136,7 @@ def _calls(given: Answer, mint: Mint, style: Style) -> Iterator[JsonObject]:
         }
 
 
-def _said(given: Answer, style: Style) -> JsonObject:
+def _message_fields(given: Answer, style: Style) -> JsonObject:
     text = "".join(part["text"] for part in given.parts if "text" in part and not part.get("thought"))
     thoughts = "".join(part["text"] for part in given.parts if part.get("thought"))
     said: JsonObject = {"content": None if style.refuses else text or None, "refusal": text if style.refuses else None}
@@ -148,7 +148,7 @@ def _deltas(given: Answer, calls: Sequence[JsonObject], style: Style) -> Iterato
         yield {"role": "assistant", "content": "", "refusal": None}
     for part in given.parts:
         field = style.reasoning if part.get("thought") else "refusal" if style.refuses else "content"
-        for piece in _text_pieces(part, given):
+        for piece in text_pieces(part, given):
             yield {field: piece}
     for place, call in enumerate(calls):
         number: JsonObject = {} if style.index == "missing" else {"index": 0 if style.index == "zero" else place}
@@ -156,7 +156,8 @@ def _deltas(given: Answer, calls: Sequence[JsonObject], style: Style) -> Iterato
             yield {"tool_calls": [number | piece]}
 
 
-def _text_pieces(part: Part, given: Answer) -> Sequence[str]:
+def text_pieces(part: Part, given: Answer) -> Sequence[str]:
+    """The pieces in which the text of a part is streamed."""
     text = part.get("text")
     if not isinstance(text, str):
         return []
@@ -183,8 +184,8 @@ def _call_pieces(call: JsonObject, style: Style) -> Iterator[JsonObject]:
 
 
 def _usage(given: Answer, prompt_tokens: int) -> JsonObject:
-    thoughts = sum(_tokens(part) for part in given.parts if part.get("thought"))
-    spoken = sum(_tokens(part) for part in given.parts) or 1
+    thoughts = sum(tokens_of(part) for part in given.parts if part.get("thought"))
+    spoken = sum(tokens_of(part) for part in given.parts) or 1
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": spoken,
@@ -194,7 +195,8 @@ def _usage(given: Answer, prompt_tokens: int) -> JsonObject:
     }
 
 
-def _tokens(part: Part) -> int:
+def tokens_of(part: Part) -> int:
+    """About how many tokens a part has."""
     return -(-len(part["text"] if "text" in part else json.dumps(part, default=str)) // 4)
 
 

@@ -17,7 +17,7 @@ from callgate.testing import faults
 from callgate.testing.answers import Answer, calls, text
 from callgate.testing.chat_exchange import ChatExchange
 from callgate.testing.chat_rules import ChatRefusal
-from callgate.testing.fault_row import Act, Fault, FaultStep, row, step_of
+from callgate.testing.fault_row import Act, Fault, row
 
 __all__ = ["CHAT_FAULTS", "fault"]
 
@@ -64,7 +64,7 @@ def _bad_arguments(arguments: Any) -> Act:
     return act
 
 
-def _says(message: dict[str, Any], reason: str | None) -> Act:
+def _sends(message: dict[str, Any], reason: str | None) -> Act:
     async def act(exchange: ChatExchange) -> None:
         await exchange.answer(exchange.message({"role": "assistant"} | message, reason))
 
@@ -156,8 +156,8 @@ CHAT_FAULTS: tuple[Fault, ...] = (
     row("O29", "no_finish", "an answer without a finish reason", _written(finish=False)),
     row("O30", "refusal", "the model refuses", _written(default=lambda _: text("I cannot help with that."), refuses=True)),
     row("O31", "odd_finish", "finish reasons", {
-        "length": _says({"content": "cut"}, "length"), "filter": _says({"content": "cut"}, "content_filter"),
-        "unknown": _says({"content": "odd"}, "insufficient_system_resource"), "upper": _says({"content": "fine"}, "STOP"),
+        "length": _sends({"content": "cut"}, "length"), "filter": _sends({"content": "cut"}, "content_filter"),
+        "unknown": _sends({"content": "odd"}, "insufficient_system_resource"), "upper": _sends({"content": "fine"}, "STOP"),
     }),
     row("O32", "bad_arguments", "arguments that are no object", {
         "cut": _bad_arguments('{"a": 1, "b'), "list": _bad_arguments("[1, 2]"), "prose": _bad_arguments("a is 1"),
@@ -166,24 +166,12 @@ CHAT_FAULTS: tuple[Fault, ...] = (
     row("O33", "no_choices", "an answer without choices", lambda exchange: exchange.send_messages([b'{"choices": []}'])),
     row("O34", "broken_json", "JSON that is cut off in every event", _broken_json),
     row("O35", "error_in_stream", "an error after the beginning of an answer", _error_in_stream),
-    row("O36", "blocks", "content as a list of blocks", _says(
+    row("O36", "blocks", "content as a list of blocks", _sends(
         {"content": [{"type": "text", "text": "In blocks."}]}, "stop")),
-    row("O37", "legacy_call", "a call in the form before tools", _says(
+    row("O37", "legacy_call", "a call in the form before tools", _sends(
         {"content": None, "function_call": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}, "function_call")),
 )  # fmt: skip
 """Faults of chat completions, by row."""
 
-_BY_NAME = {key: each for each in CHAT_FAULTS for key in (each.row, each.name)}
-
-
-def fault(name: str, variant: str | None = None, **options: Any) -> FaultStep:
-    """Return a script step with a known fault: a row of this table, or a transport fault (see `callgate.testing.faults`).
-
-    Raises:
-        UsageError: there is no such fault or variant.
-    """
-    own, _, inline = name.partition(":")
-    found = _BY_NAME.get(own)
-    if found is None:
-        return faults.fault(name, variant, **options)
-    return step_of(found, variant or inline, name, **options)
+fault = faults.fault_of(CHAT_FAULTS)
+"""Make a script step with a fault of this table, or of the transport (see `callgate.testing.faults`)."""

@@ -13,7 +13,7 @@ from typing import Any
 from callgate.testing.google_fields import as_list, as_object
 from callgate.types import JsonObject
 
-__all__ = ["ChatRefusal", "chat_judge"]
+__all__ = ["ChatRefusal", "chat_judge", "tool_breaches"]
 
 TOOLS_MAX = 128
 ID_CHARS_MAX = 40
@@ -186,6 +186,11 @@ def _tools(request: JsonObject) -> Iterator[ChatRefusal]:
     tools = as_list(request["tools"])
     if not tools:
         yield ChatRefusal(message="Invalid 'tools': empty array.", param="tools", code="empty_array")
+    yield from tool_breaches(tools)
+
+
+def tool_breaches(tools: list[Any]) -> Iterator[ChatRefusal]:
+    """The rules that tools break, each as a request for a chat completion lists it."""
     if len(tools) > TOOLS_MAX:
         told = (
             f"Invalid 'tools': array too long. Expected an array with maximum length {TOOLS_MAX}, but got an array with "

@@ -7,6 +7,7 @@ Gemini's framing (one JSON body, SSE, a JSON array) and nothing of scripts or fa
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import time
@@ -22,7 +23,7 @@ from callgate.testing.google_fields import Surface, as_object
 from callgate.testing.http_lines import LAST_CHUNK, HttpRequest, chunk, head
 from callgate.types import JsonObject
 
-__all__ = ["JSON_TYPE", "SSE_TYPE", "Body", "Clock", "Exchange", "Request", "error_body"]
+__all__ = ["JSON_TYPE", "SSE_TYPE", "Body", "Clock", "Exchange", "Request", "error_body", "named_event"]
 
 JSON_TYPE = "application/json; charset=UTF-8"
 SSE_TYPE = "text/event-stream"
@@ -58,13 +59,17 @@ class Request:
     headers: dict[str, str]
     """Names are lower case."""
     body: bytes
+    """The body as it came, without its compression."""
     json: Any
     """The parsed body; None when it is empty or not JSON."""
     model: str = ""
+    """The model that it asks, without `models/`."""
     surface: Surface = "developer"
+    """The surface whose rules it is checked by."""
     streaming: bool = False
+    """True if the answer is to come as a stream."""
     at: float = 0.0
-    """When it arrived, in seconds of the server's clock."""
+    """Time of its arrival, in seconds of the server's clock."""
     http: HttpRequest = field(repr=False)
 
     @property
@@ -209,7 +214,7 @@ class Exchange:
         self.reusable = False
         reset_connection(self.writer)
 
-    async def until_gone(self) -> None:
+    async def until_closed(self) -> None:
         """Wait until the client closes the connection."""
         self.reusable = False
         while await self.reader.read(1 << 16):
@@ -220,6 +225,15 @@ def array_body(messages: Sequence[bytes]) -> Body:
     """A stream as Google sends it without `alt=sse`: one JSON array in pieces."""
     pieces = [(b"[" if index == 0 else b",\r\n") + message + b"\n" for index, message in enumerate(messages)]
     return Body(JSON_TYPE, (*pieces, b"]\n"), streamed=True)
+
+
+_TYPE = re.compile(rb'\{"type": "([a-z_.]+)"')
+
+
+def named_event(message: bytes) -> bytes:
+    """A server-sent event with the name that its JSON begins with, as `{"type": ...}`."""
+    found = _TYPE.match(message)
+    return b"event: %b\ndata: %b\n\n" % (found[1] if found else b"message", message)
 
 
 def reset_connection(writer: asyncio.StreamWriter) -> None:

@@ -27,7 +27,7 @@ class FakeBatches:
     """The batches of one fake server."""
 
     polls: int = 1
-    """How often a new batch is said to be in progress before it is done."""
+    """Polls of a new batch that report it in progress before it is done."""
     ends: str = "SUCCEEDED"
     """The state in which batches end."""
     known: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
@@ -35,6 +35,7 @@ class FakeBatches:
     sizes: list[int] = field(default_factory=list[int])
     """The number of requests of each batch."""
     cancelled: list[str] = field(default_factory=list[str])
+    """The names of cancelled batches."""
 
     def find(self, path: str) -> bool:
         """True if a path belongs here."""

@@ -25,7 +25,7 @@ from callgate.testing.examples import demo
 from callgate.testing.exchange import JSON_TYPE, Body, Clock, Exchange, Request
 from callgate.testing.fake_batches import FakeBatches
 from callgate.testing.fake_embeddings import embedded, embedding_refusal
-from callgate.testing.fake_resources import FakeResources, Given, InterruptedUploadError
+from callgate.testing.fake_resources import FakeResources, InterruptedUploadError, ResourceResponse
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.fault_row import FaultStep
 from callgate.testing.faults import fault
@@ -119,7 +119,7 @@ class FakeGemini(FakeServer):
         request = exchange.request
         if self.resources.find(request.path) or self.batches.find(request.path):
             await self._answer_resource(exchange)
-        elif (refusal := self._locked(request)) or (refusal := self._lost(request)):
+        elif (refusal := self._locked(request)) or (refusal := self._missing_resource(request)):
             await _refuse(exchange, refusal)
         elif request.method == "GET":
             await self._list_models(exchange)
@@ -154,7 +154,7 @@ class FakeGemini(FakeServer):
         body = Body(JSON_TYPE, (encode_json(given.body, indent=2),), streamed=False)
         await exchange.send_body(body, 200, given.headers)
 
-    def _answer_batch(self, exchange: Exchange) -> Given | Refusal:
+    def _answer_batch(self, exchange: Exchange) -> ResourceResponse | Refusal:
         """Answer a request for batches; each of their requests takes an answer of the script."""
         request = exchange.request
 
@@ -170,7 +170,7 @@ class FakeGemini(FakeServer):
             return {"response": json.loads(replace(exchange, request=one).messages(step)[0])}
 
         made = self.batches.answer(request.method, request.path, as_object(request.json), len(request.body), ask)
-        return made if isinstance(made, Refusal) else Given(made)
+        return made if isinstance(made, Refusal) else ResourceResponse(made)
 
     def _locked(self, request: Request) -> Refusal | None:
         if self.api_key is None:
@@ -184,7 +184,7 @@ class FakeGemini(FakeServer):
             return _UNAUTHENTICATED
         return _WRONG_KEY if given else _NO_KEY
 
-    def _lost(self, request: Request) -> Refusal | None:
+    def _missing_resource(self, request: Request) -> Refusal | None:
         generates, lists = _GENERATE.fullmatch(request.path), MODELS_PATH.fullmatch(request.path)
         if not (request.method == "POST" and generates) and not (request.method == "GET" and lists):
             return Refusal(f"Requested entity was not found: {request.method} {request.path}", code=404, status="NOT_FOUND")
@@ -212,6 +212,10 @@ class FakeGemini(FakeServer):
     async def _count(self, exchange: Exchange) -> None:
         body = as_object(exchange.request.json)
         counted = as_object(body.get("generateContentRequest")) or body
+        if self.strict and (refusal := self.resources.files_refusal(counted)) is not None:
+            self.refusals.append(refusal)
+            await _refuse(exchange, refusal)
+            return
         # Four bytes are about a token; that it grows with the contents is all that a client can rely on.
         tokens = len(encode_json(counted.get("contents"))) // 4
         await exchange.send_body(Body(JSON_TYPE, (encode_json({"totalTokens": tokens}, indent=2),), streamed=False))

@@ -15,6 +15,7 @@ models. Any client of the API works with it.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ __all__ = [
     "Answer", "FakeInteractions", "InteractionRefusal", "answer", "call", "calls", "fault", "main", "raw", "text", "thought",
 ]  # fmt: skip
 
+BODY_MAX = 100_000_000
+"""The largest body that is read."""
 _PLACE = re.compile(
     r"/(?:v1|v1beta|v1beta1)/(?:projects/[^/]+/locations/[^/]+/)?interactions(?:/(?P<id>[^/]+))?(?P<cancel>/cancel)?"
 )
@@ -62,9 +65,9 @@ class FakeInteractions(FakeServer):
 
     _: KW_ONLY
     polls: int = 1
-    """How often a background run is said to be in progress before it is done."""
+    """Polls of a background run that report it in progress before it is done."""
     kept_s: float = 86_400.0
-    """How long interactions are kept, by the server's clock."""
+    """Seconds that interactions are stored, by the server's clock."""
     numbered: bool = True
     """True if the events of stored interactions have ids."""
 
@@ -93,6 +96,14 @@ class FakeInteractions(FakeServer):
     def creations(self) -> list[JsonObject]:
         """The bodies of all requests that were to create an interaction."""
         return [as_object(request.json) for request in self.requests if request.method == "POST" and request.json]
+
+    async def __aexit__(self, *exception: Any) -> None:
+        for _ in range(10):  # What clients have closed by now is noticed first.
+            await asyncio.sleep(0)
+        left = [one.id for one in self.state.stored.values() if one.is_background and one.status == "in_progress"]
+        self.breaches += [f"IR77: the background run {id} was neither waited for nor cancelled" for id in left]
+        self.breaches += ["IR77: a stream was left open after its end"] * self.state.open_streams
+        await FakeServer.__aexit__(self, *exception)
 
     def forget(self) -> None:
         """Forget every stored interaction, as if its time were over."""
@@ -126,7 +137,7 @@ class FakeInteractions(FakeServer):
         if refusal := self._locked(request):
             await exchange.refuse(refusal)
         elif place is None:
-            await exchange.refuse(_lost(f"{request.method} {request.path}"))
+            await exchange.refuse(_not_found(f"{request.method} {request.path}"))
         elif request.method == "POST" and place["id"] is None:
             await self._create(exchange)
         elif request.method == "POST" and place["cancel"]:
@@ -134,7 +145,7 @@ class FakeInteractions(FakeServer):
         elif request.method in ("GET", "DELETE") and place["id"] and not place["cancel"]:
             await (self._get if request.method == "GET" else self._delete)(exchange, place["id"])
         else:
-            await exchange.refuse(_lost(f"{request.method} {request.path}"))
+            await exchange.refuse(_not_found(f"{request.method} {request.path}"))
 
     def _locked(self, request: Request) -> InteractionRefusal | None:
         given = request.headers.get("x-goog-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -154,6 +165,7 @@ class FakeInteractions(FakeServer):
             refusal = InteractionRefusal(rule="IR09", message=told, status=404, code="not_found")
         elif self.strict:
             refusal = interaction_judge(request.json, self.state, key=exchange.key, now=self.clock.now())
+            refusal = refusal or self._files_refusal(body.get("input"))
         if refusal is not None:
             self.refusals.append(refusal)
             await exchange.refuse(refusal)
@@ -161,8 +173,18 @@ class FakeInteractions(FakeServer):
         self.repeats += request.body in self._accepted
         self._accepted.add(request.body)
         self._notice(body)
-        self.state.tokens.discard(str(body.get("continuation_token")))
+        self.state.tokens.pop(str(body.get("continuation_token")), None)
         await self._take_step(exchange)
+
+    def _files_refusal(self, item: Any) -> InteractionRefusal | None:
+        """The refusal of input that refers to a file which does not exist, or is not ready."""
+        inner = [*as_object(item).values(), *as_list(item)]
+        uri = as_object(item).get("uri")
+        found = self.resources.uri_refusal(uri) if isinstance(uri, str) else None
+        if found is not None:
+            code = "permission_denied" if found.code == 403 else "invalid_request"
+            return InteractionRefusal(rule=found.rule, message=found.message, status=found.code, code=code)
+        return next((refusal for one in inner if (refusal := self._files_refusal(one)) is not None), None)
 
     def _notice(self, body: JsonObject) -> None:
         previous = self.state.stored.get(str(body.get("previous_interaction_id")))
@@ -178,12 +200,13 @@ class FakeInteractions(FakeServer):
     async def _get(self, exchange: InteractionExchange, id: str) -> None:
         found = self._find(exchange, id)
         if found is None:
-            await exchange.refuse(_lost(id, rule="IR69"))
+            await exchange.refuse(_not_found(id, rule="IR69"))
             return
         is_done = self._is_done(found)
         if not exchange.request.streaming:
             whole: JsonObject = found.request if is_done else {**found.request, "status": found.status, "steps": []}
-            await exchange.send_json(whole)
+            said = found.said if exchange.request.query.get("include_input") == "true" else []
+            await exchange.send_json({**whole, "steps": [*said, *as_list(whole.get("steps"))]} if said else whole)
             return
         last = exchange.request.query.get("last_event_id")
         places = {event.get("event_id"): place for place, event in enumerate(found.events)}
@@ -211,7 +234,7 @@ class FakeInteractions(FakeServer):
     async def _cancel(self, exchange: InteractionExchange, id: str) -> None:
         found = self._find(exchange, id)
         if found is None:
-            await exchange.refuse(_lost(id, rule="IR72"))
+            await exchange.refuse(_not_found(id, rule="IR72"))
         elif not found.is_background or found.status != "in_progress":
             told = "Only a background interaction that is in progress can be cancelled."
             await exchange.refuse(InteractionRefusal(rule="IR71", message=told, code="failed_precondition"))
@@ -223,7 +246,7 @@ class FakeInteractions(FakeServer):
 
     async def _delete(self, exchange: InteractionExchange, id: str) -> None:
         if self._find(exchange, id) is None:
-            await exchange.refuse(_lost(id, rule="IR72"))
+            await exchange.refuse(_not_found(id, rule="IR72"))
             return
         del self.state.stored[id]
         await exchange.send_json({})
@@ -240,18 +263,33 @@ async def _badly_resumed(exchange: InteractionExchange, found: Stored, how: str,
     await exchange.begin(Body(SSE_TYPE, (), streamed=True))
     for event in found.events[start : start + 2]:
         await exchange.send(chunk(sse(event)))
-    await exchange.until_gone()
+    await exchange.until_closed()
 
 
-def _lost(what: str, *, rule: str = "IR01") -> InteractionRefusal:
+def _not_found(what: str, *, rule: str = "IR01") -> InteractionRefusal:
     return InteractionRefusal(rule=rule, message=f"'{what}' not found.", status=404, code="not_found")
 
 
 def _parsed(body: bytes) -> Any:
-    try:
-        return strict_json.parse(body, depth_max=1_000) if body else None
-    except JsonError:
+    """The body as JSON; None if it is not one sound value: bad UTF-8, NaN, the same key twice, too large."""
+    if not body or len(body) > BODY_MAX:
         return None
+    try:
+        json.loads(body, object_pairs_hook=_unique, parse_constant=_no_number)
+        return strict_json.parse(body, depth_max=1_000)
+    except (JsonError, ValueError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("the same key twice")
+    return found
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

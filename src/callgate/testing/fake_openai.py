@@ -1,7 +1,7 @@
-"""A chat completion server for tests and demonstrations, on loopback: strict like OpenAI, and faulty on demand.
+"""A server of chat completions and responses for tests, on loopback: strict like OpenAI, and faulty on demand.
 
-Takes a script of the same items as the fake Gemini, has a base URL; requests are checked with `chat_rules`. Any client of
-the API works with it.
+Takes a script of the same items as the fake Gemini, has a base URL; requests are checked with `chat_rules` and
+`response_rules`. Any client of these APIs works with it.
 
     async with FakeOpenAI([call("add", a=1, b=2), "The sum is 3."]) as fake:
         client = openai.AsyncOpenAI(api_key="k", base_url=fake.base_url)
@@ -30,6 +30,9 @@ from callgate.testing.fake_embeddings import vector_of
 from callgate.testing.fake_server import FakeServer, run_command
 from callgate.testing.google_fields import as_list, as_object
 from callgate.testing.http_lines import HttpRequest
+from callgate.testing.response_answers import response_demo
+from callgate.testing.response_exchange import ResponseExchange
+from callgate.testing.response_rules import response_judge
 from callgate.types import JsonObject
 
 __all__ = [
@@ -40,6 +43,7 @@ MODELS = ("gpt-5.2", "gpt-5-mini", "gpt-4.1", "gpt-4o")
 """The models that the server lists. It accepts any other name too, unless `models` says otherwise."""
 
 _CHAT = "/v1/chat/completions"
+_RESPONSES = "/v1/responses"
 _LIST = "/v1/models"
 _EMBEDDINGS = "/v1/embeddings"
 _PROPS = "/props"
@@ -47,7 +51,7 @@ _PROPS = "/props"
 
 @dataclass(eq=False)
 class FakeOpenAI(FakeServer):
-    """A fake server of chat completions; its base URL ends with `/v1`."""
+    """A fake server of chat completions and of the Responses API; its base URL ends with `/v1`."""
 
     _: KW_ONLY
     server: str = "openai"
@@ -58,7 +62,7 @@ class FakeOpenAI(FakeServer):
     refusals: list[ChatRefusal] = field(default_factory=list[ChatRefusal], init=False)
     """The refused requests; empty for a correct client."""
     looks: list[Request] = field(default_factory=list[Request], init=False)
-    """Requests for anything but a chat completion, which are not among `requests`."""
+    """Requests for anything but an answer, which are not among `requests`."""
 
     def __post_init__(self) -> None:
         if self.server not in STYLES:
@@ -71,7 +75,7 @@ class FakeOpenAI(FakeServer):
         return self
 
     def _demo(self, request: JsonObject) -> Answer:
-        return chat_demo(request)
+        return chat_demo(request) if "messages" in request else response_demo(request)
 
     def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
         parsed = _parsed(http.body)
@@ -80,8 +84,9 @@ class FakeOpenAI(FakeServer):
             http=http, json=parsed, model=str(as_object(parsed).get("model", "")),
             streaming=as_object(parsed).get("stream") is True, at=self.clock.now(),
         )  # fmt: skip
-        (self.requests if http.path == _CHAT else self.looks).append(request)
-        return ChatExchange(
+        (self.requests if http.path in (_CHAT, _RESPONSES) else self.looks).append(request)
+        kind = ResponseExchange if http.path == _RESPONSES else ChatExchange
+        return kind(
             request=request, reader=reader, writer=writer, clock=self.clock, mint=self._mint, compress=self.compress,
             style=STYLES[self.server],
         )  # fmt: skip
@@ -105,7 +110,7 @@ class FakeOpenAI(FakeServer):
             await exchange.send_json({"chat_template_caps": caps})
         elif (request.method, request.path) == ("POST", _EMBEDDINGS):
             await self._embed(exchange)
-        elif refusal := self._lost(request):
+        elif refusal := self._missing_resource(request):
             await exchange.refuse(refusal)
         elif refusal := self._judged(request):
             self.refusals.append(refusal)
@@ -133,8 +138,8 @@ class FakeOpenAI(FakeServer):
         told = f"Incorrect API key provided: {given[:3]}***." if given else "You didn't provide an API key."
         return ChatRefusal(message=told, status=401, code="invalid_api_key")
 
-    def _lost(self, request: Request) -> ChatRefusal | None:
-        if (request.method, request.path) != ("POST", _CHAT):
+    def _missing_resource(self, request: Request) -> ChatRefusal | None:
+        if request.method != "POST" or request.path not in (_CHAT, _RESPONSES):
             return ChatRefusal(message=f"Invalid URL ({request.method} {request.path})", status=404)
         return self._unknown(request.model)
 
@@ -145,7 +150,11 @@ class FakeOpenAI(FakeServer):
         return ChatRefusal(message=told, status=404, code="model_not_found")
 
     def _judged(self, request: Request) -> ChatRefusal | None:
-        return chat_judge(request.json) if self.strict and self.server == "openai" else None
+        if not self.strict or self.server != "openai":
+            return None
+        if request.path == _RESPONSES:
+            return response_judge(request.json, signatures=self._mint.signatures)
+        return chat_judge(request.json)
 
 
 def _parsed(body: bytes) -> Any:

@@ -20,7 +20,7 @@ from callgate.testing.google_declarations import Refusal
 from callgate.testing.google_fields import as_list, as_object
 from callgate.types import JsonObject
 
-__all__ = ["FakeFile", "FakeResources", "Given", "InterruptedUploadError"]
+__all__ = ["FakeFile", "FakeResources", "InterruptedUploadError", "ResourceResponse"]
 
 CACHE_TOKENS_MIN = 1_024
 """The least number of tokens of a cached content."""
@@ -33,7 +33,7 @@ _MISSING = "CachedContent not found (or permission denied)"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ResourceResponse:
     """An answer: a JSON body and headers."""
 
     body: JsonObject
@@ -48,12 +48,16 @@ class FakeFile:
     mime_type: str
     display_name: str
     size: int
+    """The size that was announced, in bytes."""
     created_s: float
     digest: Any = field(default_factory=hashlib.sha256)
+    """The hash of what was received."""
     received: int = 0
+    """The bytes that were received."""
     is_final: bool = False
+    """True once all of it was received."""
     polls_left: int = 0
-    """How often it is still said to be in processing."""
+    """Remaining polls that report it in processing."""
 
 
 class InterruptedUploadError(Exception):
@@ -65,15 +69,19 @@ class FakeResources:
     """The caches and files of one fake server."""
 
     base_url: Callable[[], str]
+    """The address of the server, once it is known."""
     now: Callable[[], float] = time.time
+    """The time in seconds since 1970 by which caches and files expire."""
     caches: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     """Cached contents by name, as they were created, with `expires_s`."""
     files: dict[str, FakeFile] = field(default_factory=dict[str, FakeFile])
+    """Uploaded files by id. `files.clear()` lets them expire."""
     processing_polls: int = 0
-    """How often a new file is said to be in processing before it is active."""
+    """Polls of a new file that report it in processing before it is active."""
     interrupt_at: list[int] = field(default_factory=list[int])
     """Bytes of an upload after which its connection breaks, each once."""
     count: int = 0
+    """Caches that were ever made."""
 
     def find(self, path: str) -> re.Match[str] | None:
         """Return the match of a path that belongs here."""
@@ -81,7 +89,7 @@ class FakeResources:
 
     def answer(
         self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes, json: Any
-    ) -> Given | Refusal:
+    ) -> ResourceResponse | Refusal:
         """Return the answer to a request.
 
         Raises:
@@ -98,24 +106,24 @@ class FakeResources:
 
     # Caches ---------------------------------------------------------------------------------------------------------------
 
-    def _cache(self, method: str, name: str | None, body: JsonObject) -> Given | Refusal:
+    def _cache(self, method: str, name: str | None, body: JsonObject) -> ResourceResponse | Refusal:
         if method == "POST" and name is None:
             return self._create_cache(body)
         if method == "GET" and name is None:
-            return Given({"cachedContents": [self._cache_json(cache) for cache in self.caches.values()]})
+            return ResourceResponse({"cachedContents": [self._cache_json(cache) for cache in self.caches.values()]})
         cache = self.cache(f"cachedContents/{name}")
         if cache is None:
             return Refusal(_MISSING, code=403, status="PERMISSION_DENIED")
         if method == "DELETE":
             del self.caches[cache["name"]]
-            return Given({})
+            return ResourceResponse({})
         if method == "PATCH":
             if set(body) - {"ttl", "expireTime", "name"}:
                 return Refusal("Only expiration can be updated.", "cached_content")
             cache["expires_s"] = self.now() + float(str(body.get("ttl", "3600s")).removesuffix("s"))
-        return Given(self._cache_json(cache))
+        return ResourceResponse(self._cache_json(cache))
 
-    def _create_cache(self, body: JsonObject) -> Given | Refusal:
+    def _create_cache(self, body: JsonObject) -> ResourceResponse | Refusal:
         known = {"model", "contents", "systemInstruction", "tools", "toolConfig", "ttl", "expireTime", "displayName"}
         if odd := sorted(set(body) - known):
             return Refusal(
@@ -126,6 +134,8 @@ class FakeResources:
             return Refusal("* CreateCachedContentRequest.cached_content.model: unexpected model name format\n")
         if "gemini-4" in model:
             return Refusal(f"{model} is not supported for createCachedContent.", code=404, status="NOT_FOUND")
+        if (refusal := self.files_refusal(body)) is not None:
+            return refusal
         tokens = self._tokens(body)
         if tokens < CACHE_TOKENS_MIN:
             told = f"Cached content is too small. total_token_count={tokens}, min_total_token_count={CACHE_TOKENS_MIN}"
@@ -134,7 +144,7 @@ class FakeResources:
         name = f"cachedContents/fake{self.count}"
         ttl_s = float(str(body.get("ttl", "3600s")).removesuffix("s"))
         self.caches[name] = {**body, "name": name, "tokens": tokens, "expires_s": self.now() + ttl_s}
-        return Given(self._cache_json(self.caches[name]))
+        return ResourceResponse(self._cache_json(self.caches[name]))
 
     def _tokens(self, body: JsonObject) -> int:
         return len(encode_json([body.get(key) for key in ("contents", "systemInstruction", "tools")])) // 4
@@ -166,16 +176,16 @@ class FakeResources:
 
     # Files ----------------------------------------------------------------------------------------------------------------
 
-    def _file(self, method: str, name: str | None) -> Given | Refusal:
+    def _file(self, method: str, name: str | None) -> ResourceResponse | Refusal:
         if name is None:
-            return Given({"files": [self._file_json(file) for file in self.files.values() if file.is_final]})
+            return ResourceResponse({"files": [self._file_json(file) for file in self.files.values() if file.is_final]})
         file = self._known_file(name)
         if file is None:
             return Refusal(_no_file(name), code=403, status="PERMISSION_DENIED")
         if method == "DELETE":
             del self.files[name]
-            return Given({})
-        answer = Given(self._file_json(file))
+            return ResourceResponse({})
+        answer = ResourceResponse(self._file_json(file))
         file.polls_left = max(0, file.polls_left - 1)
         return answer
 
@@ -184,7 +194,9 @@ class FakeResources:
         file = self.files.get(name)
         return file if file is not None and file.is_final and file.created_s + FILE_TTL_S > self.now() else None
 
-    def _upload(self, query: dict[str, str], headers: dict[str, str], body: bytes, json: JsonObject) -> Given | Refusal:
+    def _upload(
+        self, query: dict[str, str], headers: dict[str, str], body: bytes, json: JsonObject
+    ) -> ResourceResponse | Refusal:
         command = headers.get("x-goog-upload-command", "")
         if command == "start":
             return self._begin_upload(headers, as_object(json.get("file")))
@@ -193,7 +205,7 @@ class FakeResources:
             return Refusal("The upload does not exist.", code=404, status="NOT_FOUND")
         status = {"X-Goog-Upload-Status": "final" if file.is_final else "active"}
         if command == "query":
-            return Given({}, {**status, "X-Goog-Upload-Size-Received": str(file.received)})
+            return ResourceResponse({}, {**status, "X-Goog-Upload-Size-Received": str(file.received)})
         if command not in ("upload", "upload, finalize"):
             return Refusal(f"Unknown upload command {command!r}.")
         if headers.get("x-goog-upload-offset") != str(file.received):
@@ -210,13 +222,13 @@ class FakeResources:
         file.digest.update(body)
         file.received += len(body)
         if command == "upload":
-            return Given({}, status)
+            return ResourceResponse({}, status)
         if file.received != file.size:
             return Refusal(f"The file has {file.received} bytes, not {file.size}.")
         file.is_final = True
-        return Given({"file": self._file_json(file)}, {"X-Goog-Upload-Status": "final"})
+        return ResourceResponse({"file": self._file_json(file)}, {"X-Goog-Upload-Status": "final"})
 
-    def _begin_upload(self, headers: dict[str, str], wanted: JsonObject) -> Given | Refusal:
+    def _begin_upload(self, headers: dict[str, str], wanted: JsonObject) -> ResourceResponse | Refusal:
         if headers.get("x-goog-upload-protocol") != "resumable":
             return Refusal("Only the resumable protocol is known here.")
         size, kind = (
@@ -232,7 +244,7 @@ class FakeResources:
             polls_left=self.processing_polls,
         )  # fmt: skip
         url = f"{self.base_url()}/upload/v1beta/files?upload_id={name}&upload_protocol=resumable"
-        return Given(
+        return ResourceResponse(
             {},
             {
                 "X-Goog-Upload-URL": url,
@@ -257,16 +269,20 @@ class FakeResources:
             for part in as_list(as_object(content).get("parts")):
                 data = as_object(as_object(part).get("fileData") or as_object(part).get("file_data"))
                 uri = str(data.get("fileUri") or data.get("file_uri") or "")
-                if not uri.startswith(f"{self.base_url()}/v1beta/files/"):
-                    continue
-                name = uri.rpartition("/")[2]
-                file = self._known_file(name)
-                if file is None:
-                    return Refusal(_no_file(name), rule="file_exists", code=403, status="PERMISSION_DENIED")
-                if file.polls_left:
-                    return Refusal(
-                        f"The File {name} is not in an ACTIVE state and usage is not allowed.", rule="file_active"
-                    )
+                if (refusal := self.uri_refusal(uri)) is not None:
+                    return refusal
+        return None
+
+    def uri_refusal(self, uri: str) -> Refusal | None:
+        """Return the refusal of the address of a file which does not exist here, or is not ready."""
+        if not uri.startswith(f"{self.base_url()}/v1beta/files/"):
+            return None
+        name = uri.rpartition("/")[2]
+        file = self._known_file(name)
+        if file is None:
+            return Refusal(_no_file(name), rule="file_exists", code=403, status="PERMISSION_DENIED")
+        if file.polls_left:
+            return Refusal(f"The File {name} is not in an ACTIVE state and usage is not allowed.", rule="file_active")
         return None
 
 

@@ -29,7 +29,7 @@ class Fault:
     variants: Mapping[str, Act] = field(repr=False)
     """Its variants; the first is the usual one."""
     times: int | None = 1
-    """How many requests one script step of it takes; None means all that follow."""
+    """Requests that one script step of it takes; None means all that follow."""
     lasts_s: float | None = None
     """Take every request for so many seconds of the server's clock, counted from the first, instead of `times`."""
     on_accept: bool = False

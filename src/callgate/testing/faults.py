@@ -1,4 +1,4 @@
-"""Everything that can go wrong between a client and Gemini, as a table of script steps.
+"""All faults between a client and Gemini, as a table of script steps.
 
 The actions are in `faults_http` and `faults_content`; this file only looks them up, and mixes them into scripts at
 random, reproducibly.
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from callgate.errors import UsageError
-from callgate.testing.fault_row import Act, Fault, FaultStep
+from callgate.testing.fault_row import Act, Fault, FaultStep, step_of
 from callgate.testing.faults_content import CONTENT_FAULTS
 from callgate.testing.faults_http import HTTP_FAULTS
 
-__all__ = ["CHAOS_ROWS", "ELSEWHERE", "FAULTS", "Act", "Fault", "FaultStep", "chaos", "fault", "refused_url", "variants"]
+__all__ = [
+    "CHAOS_ROWS", "ELSEWHERE", "FAULTS", "Act", "Fault", "FaultStep", "chaos", "fault", "fault_of", "refused_url",
+    "variants",
+]  # fmt: skip
 
 FAULTS: tuple[Fault, ...] = tuple(sorted(HTTP_FAULTS + CONTENT_FAULTS, key=lambda each: each.row))
 """Every fault, in the order of its rows."""
@@ -55,15 +58,29 @@ def fault(
     Raises:
         UsageError: there is no such fault or variant.
     """
-    name, _, inline = name.partition(":")
-    found = _BY_NAME.get(name)
+    own, _, inline = name.partition(":")
+    found = _BY_NAME.get(own)
     if found is None:
         known = ", ".join(f"{each.row} {each.name}" for each in FAULTS)
-        raise UsageError(f"fault {name!r}: {ELSEWHERE.get(name, f'unknown; the faults are {known}')}")
-    chosen = variant or inline or next(iter(found.variants))
-    if chosen not in found.variants:
-        raise UsageError(f"fault {name!r} has no variant {chosen!r}; it has {', '.join(found.variants)}")
-    return FaultStep(fault=found, variant=chosen, times=found.times if times is _SAME else times, answer=answer, at=at)
+        raise UsageError(f"fault {own!r}: {ELSEWHERE.get(own, f'unknown; the faults are {known}')}")
+    return step_of(found, variant or inline, own, **({} if times is _SAME else {"times": times}), answer=answer, at=at)
+
+
+def fault_of(table: Sequence[Fault]) -> Callable[..., FaultStep]:
+    """Return a `fault` for the faults of another API: those of its table, and those of the transport here."""
+    by_name = {key: each for each in table for key in (each.row, each.name)}
+
+    def find(name: str, variant: str | None = None, **options: Any) -> FaultStep:
+        """Return a script step with a known fault: a row of the table, or a transport fault.
+
+        Raises:
+            UsageError: there is no such fault or variant.
+        """
+        own, _, inline = name.partition(":")
+        found = by_name.get(own)
+        return fault(name, variant, **options) if found is None else step_of(found, variant or inline, name, **options)
+
+    return find
 
 
 def variants(name: str) -> list[FaultStep]:

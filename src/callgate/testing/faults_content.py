@@ -41,7 +41,7 @@ def _signed(exchange: Exchange, *parts: Part) -> list[Part]:
     return [parts[0] | {"thoughtSignature": exchange.mint.signature()}, *parts[1:]]
 
 
-def _said(make: Callable[[Exchange], list[Part]], finish_reason: str = "STOP") -> Act:
+def _parts(make: Callable[[Exchange], list[Part]], finish_reason: str = "STOP") -> Act:
     return content(lambda exchange: _message(_signed(exchange, *make(exchange)), finish_reason))
 
 
@@ -225,11 +225,11 @@ CONTENT_FAULTS: tuple[Fault, ...] = (
     row("W45", "max_tokens_in_call", "the token limit cuts a call", {
         "cut_args": content(_cut_call), "partial_args": content(_cut_partial),
     }),
-    row("W46", "duplicate_ids", "two calls with one id", _said(
+    row("W46", "duplicate_ids", "two calls with one id", _parts(
         lambda ex: [_call(ex, id="same"), _call(ex, id="same", args={})])),
     row("W47", "odd_ids", "ids that are none", {
-        "missing": _said(lambda ex: [_call(ex), _call(ex)]), "number": _said(lambda ex: [_call(ex, id=7)]),
-        "huge": _said(lambda ex: [_call(ex, id="i" * 10_240)]), "empty": _said(lambda ex: [_call(ex, id="")]),
+        "missing": _parts(lambda ex: [_call(ex), _call(ex)]), "number": _parts(lambda ex: [_call(ex, id=7)]),
+        "huge": _parts(lambda ex: [_call(ex, id="i" * 10_240)]), "empty": _parts(lambda ex: [_call(ex, id="")]),
     }),
     row("W48", "repeated_event", "one event comes twice", content(_repeated_event)),
     row("W49", "many_calls", "5,000 calls in one answer", _many_calls(5_000)),
@@ -238,7 +238,7 @@ CONTENT_FAULTS: tuple[Fault, ...] = (
         key: content(lambda ex, name=name: _message(_signed(ex, _call(ex, name=name)))) for key, name in _NAMES.items()
     }),
     row("W52", "odd_args", "arguments that are none", {
-        "missing": _said(_without_args), **{key: _args(odd) for key, odd in _ARGS.items()},
+        "missing": _parts(_without_args), **{key: _args(odd) for key, odd in _ARGS.items()},
     }),
     row("W53", "large_args", "arguments that are far too deep, wide or long", {
         **{key: _large(make) for key, make in _LARGE.items()},

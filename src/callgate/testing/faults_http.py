@@ -97,7 +97,7 @@ def _unfinished(exchange: Exchange) -> Any:
 
 
 async def _hold(exchange: Exchange) -> None:
-    await exchange.until_gone()
+    await exchange.until_closed()
 
 
 async def _stale(exchange: Exchange) -> None:
@@ -171,7 +171,7 @@ async def _drip(exchange: Exchange) -> None:
 
 async def _silence(exchange: Exchange) -> None:
     await exchange.begin(exchange.body_of(exchange.plan()))
-    await exchange.until_gone()
+    await exchange.until_closed()
 
 
 async def _gap(exchange: Exchange) -> None:
@@ -253,7 +253,7 @@ async def _as_array(exchange: Exchange) -> None:
 # Bodies that are something else ------------------------------------------------------------------------------------------
 
 
-def _says(data: bytes, status: int = 200, content_type: str = JSON_TYPE, **headers: str) -> Act:
+def _act(data: bytes, status: int = 200, content_type: str = JSON_TYPE, **headers: str) -> Act:
     async def act(exchange: Exchange) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         await exchange.send_body(Body(content_type, (data,), streamed=False), status, named)
@@ -402,8 +402,8 @@ HTTP_FAULTS: tuple[Fault, ...] = (
     }),
     row("W36", "wrong_content_type", "the right JSON as text/plain", _typed("text/plain")),
     row("W37", "html", "a page for people", {
-        "bad_gateway": _says(_PAGE % (b"502 Bad Gateway", b"502"), 502, "text/html"),
-        "captive_portal": _says(_PAGE % (b"Welcome", b"Free WiFi"), 200, "text/html"),
+        "bad_gateway": _act(_PAGE % (b"502 Bad Gateway", b"502"), 502, "text/html"),
+        "captive_portal": _act(_PAGE % (b"Welcome", b"Free WiFi"), 200, "text/html"),
     }),
     row("W38", "encoding", "compressed bodies, honest and not", {
         "gzip": _encoded("gzip", _gzip), "x_gzip": _encoded("x-gzip", _gzip), "members": _encoded("gzip", _members),
@@ -422,10 +422,10 @@ HTTP_FAULTS: tuple[Fault, ...] = (
     row("W40", "error_in_200", "an error behind a 200", {
         "at_once": content(lambda _: _LATE_ERROR), "after_text": _error_after_text,
     }),
-    row("W41", "error_in_array", "an error in a list behind a 200", _says(encode_json([_LATE_ERROR]))),
+    row("W41", "error_in_array", "an error in a list behind a 200", _act(encode_json([_LATE_ERROR]))),
     row("W42", "odd_body", "a body that is not an answer", {
-        "empty": _says(b""), "object": _says(b"{}"), "array": _says(b"[]"), "null": _says(b"null"), "string": _says(b'"x"'),
-        "number": _says(b"42"),
+        "empty": _act(b""), "object": _act(b"{}"), "array": _act(b"[]"), "null": _act(b"null"), "string": _act(b'"x"'),
+        "number": _act(b"42"),
     }),
     row("W61", "stale_connection", "a good answer; the connection dies when it is used again", _stale),
 )  # fmt: skip

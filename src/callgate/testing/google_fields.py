@@ -95,13 +95,13 @@ MESSAGES: dict[str, dict[str, str]] = {
         "topP": "number", "topK": "number", "seed": "int", "responseMimeType": "string", "responseSchema": "Schema",
         "responseJsonSchema": "any", "responseFormat": "any", "presencePenalty": "number", "frequencyPenalty": "number",
         "responseLogprobs": "bool", "logprobs": "int", "enableEnhancedCivicAnswers": "bool",
-        "responseModalities": "[string]", "speechConfig": "any", "thinkingConfig": "ThinkingConfig", "imageConfig": "any",
-        "mediaResolution": "string", "audioTranscriptionConfig": "any", "translationConfig": "any",
+        "responseModalities": "[Modality]", "speechConfig": "any", "thinkingConfig": "ThinkingConfig", "imageConfig": "any",
+        "mediaResolution": "MediaResolution", "audioTranscriptionConfig": "any", "translationConfig": "any",
         "audioTimestamp": "bool vertex", "routingConfig": "any vertex", "modelSelectionConfig": "any vertex",
         "enableAffectiveDialog": "bool",
     },
-    "ThinkingConfig": {"includeThoughts": "bool", "thinkingBudget": "int", "thinkingLevel": "string"},
-    "SafetySetting": {"category": "string", "threshold": "string", "method": "string vertex"},
+    "ThinkingConfig": {"includeThoughts": "bool", "thinkingBudget": "int", "thinkingLevel": "ThinkingLevel"},
+    "SafetySetting": {"category": "HarmCategory", "threshold": "HarmBlockThreshold", "method": "string vertex"},
 }  # fmt: skip
 """Every message of a request: its fields in camelCase, their kinds, and the surface that alone has them."""
 
@@ -109,7 +109,21 @@ ENUMS: dict[str, frozenset[str]] = {
     "Type": frozenset({"TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"}),
     "Mode": frozenset({"MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"}),
     "Behavior": frozenset({"UNSPECIFIED", "BLOCKING", "NON_BLOCKING"}),
-}
+    "Modality": frozenset({"MODALITY_UNSPECIFIED", "TEXT", "IMAGE", "AUDIO", "VIDEO"}),
+    "ThinkingLevel": frozenset({"THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH", "XHIGH"}),
+    "MediaResolution": frozenset(f"MEDIA_RESOLUTION_{word}" for word in ("UNSPECIFIED", "LOW", "MEDIUM", "HIGH")),
+    "HarmBlockThreshold": frozenset({
+        "HARM_BLOCK_THRESHOLD_UNSPECIFIED", "BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH",
+        "BLOCK_NONE", "OFF",
+    }),
+    "HarmCategory": frozenset(
+        f"HARM_CATEGORY_{word}"
+        for word in (
+            "UNSPECIFIED", "HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT", "CIVIC_INTEGRITY",
+            "JAILBREAK", "IMAGE_HATE", "IMAGE_DANGEROUS_CONTENT", "IMAGE_HARASSMENT", "IMAGE_SEXUALLY_EXPLICIT",
+        )
+    ),
+}  # fmt: skip
 """The enumerations whose values are checked. Type names are accepted in any case, as by Google."""
 
 _PACKAGES: dict[Surface, str] = {

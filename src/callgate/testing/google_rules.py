@@ -11,6 +11,7 @@ callgate's own code for declarations or conversations: an error there has to be 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -163,7 +164,7 @@ def _part_data(case: Case) -> Iterator[Refusal]:
             yield Refusal("Model input cannot be empty.", place)
 
 
-def _media_given(case: Case) -> Iterator[Refusal]:
+def _check_media(case: Case) -> Iterator[Refusal]:
     for place, part in _each_part(case):
         inner = as_list(as_object(part.get("functionResponse")).get("parts"))
         below = [(f"{place}.function_response.parts[{at}]", as_object(item)) for at, item in enumerate(inner)]
@@ -181,7 +182,7 @@ def _each_part(case: Case) -> Iterator[tuple[str, JsonObject]]:
             yield f"contents[{index}].parts[{at}]", part
 
 
-def _names_given(case: Case) -> Iterator[Refusal]:
+def _check_names(case: Case) -> Iterator[Refusal]:
     for place, part in _each_part(case):
         for key, word in (("functionCall", "function_call"), ("functionResponse", "function_response")):
             if key in part and not as_object(part[key]).get("name"):
@@ -219,11 +220,11 @@ def _thinking_level(case: Case) -> Iterator[Refusal]:
     if isinstance(budget, int) and budget != -1 and not is_off and not least <= budget <= most:
         text = f"The thinking budget {budget} is invalid. Please choose a value between {least} and {most}."
         yield Refusal(text, "generation_config.thinking_config.thinking_budget")
-    elif budget is not None and case.version >= (4,) and case.model.startswith("gemini-"):
+    elif budget is not None and case.version >= (4,) and re.match(r"gemini-(?!robotics-er-1)", case.model):
         yield Refusal("Thinking budget is not supported for this model.", field)
     if level and case.version < (3, 0) and case.model.startswith("gemini-"):
         yield Refusal("Thinking level is not supported for this model.", field)
-    elif level == "MINIMAL" and ("-pro" in case.model or case.version >= (4,)):
+    elif level == "MINIMAL" and case.model.startswith("gemini-") and ("-pro" in case.model or case.version >= (3, 7)):
         yield Refusal(f"Thinking level {level} is not supported for this model.", field)
 
 
@@ -369,8 +370,8 @@ CONTENT_RULES: dict[str, Rule] = {
     "role": _roles,
     "parts_exist": _parts_exist,
     "part_data": _part_data,
-    "media_given": _media_given,
-    "names_given": _names_given,
+    "media_given": _check_media,
+    "names_given": _check_names,
     "system_is_text": _system_is_text,
     "cached_alone": _cached_alone,
     "thinking_level": _thinking_level,

@@ -7,6 +7,7 @@ end with `[DONE]`.
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,15 +32,22 @@ def sse(event: JsonObject) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (str(event.get("event_type", "message")).encode(), encode_json(event))
 
 
+def _root_of(id: str) -> str:
+    """The root of the chain that an interaction is part of; empty if its id does not say so."""
+    with contextlib.suppress(ValueError):
+        return base64.urlsafe_b64decode(id.removeprefix("v1_") + "==").decode().partition("/")[0]
+    return ""
+
+
 @dataclass(slots=True, kw_only=True)
 class InteractionExchange(Exchange):
     """A request, its connection, and what a step may do with them."""
 
     state: InteractionState = field(default_factory=InteractionState)
     polls: int = 0
-    """How often a background run is said to be in progress."""
+    """Polls of a background run that report it in progress."""
     resume: str = ""
-    """How a stream is resumed that is taken up again: rightly, `hang` or `zero`."""
+    """Behaviour of a resumed stream: correct, `hang` or `zero`."""
     numbered: bool = True
     """True if events of stored interactions have ids."""
     change: Callable[[JsonObject], JsonObject] | None = None
@@ -83,7 +91,7 @@ class InteractionExchange(Exchange):
         made = self.change(made) if self.change is not None else made
         self.state.remember([as_object(step) for step in as_list(made.get("steps"))])
         if isinstance(token := made.get("continuation_token"), str):
-            self.state.tokens.add(token)
+            self.state.tokens[token] = str(made.get("id") or "")
         if self.is_stored and made.get("id"):
             self._keep(made)
         return made
@@ -91,7 +99,7 @@ class InteractionExchange(Exchange):
     def _new_id(self) -> str:
         previous = str(self.wire.get("previous_interaction_id") or "")
         own = self.mint.new_id(16)
-        root = base64.urlsafe_b64decode(previous.removeprefix("v1_") + "==").decode().partition("/")[0] if previous else own
+        root = _root_of(previous) or own
         return "v1_" + base64.urlsafe_b64encode(f"{root}/{own}".encode()).decode().rstrip("=")
 
     def _keep(self, made: JsonObject) -> None:
@@ -103,7 +111,7 @@ class InteractionExchange(Exchange):
             id=made["id"], key=self.key, steps=[*(previous.steps if previous else []), *said, *output], output=output,
             status="in_progress" if is_background else made["status"], at=self.clock.now(), request=made,
             events=events_of(made, numbered=self.numbered), is_background=is_background, polls_left=self.polls,
-            resume=self.resume,
+            resume=self.resume, said=said,
         )  # fmt: skip
 
     def messages(self, item: Any) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from callgate.testing import faults
 from callgate.testing.answers import Answer, calls, encode_json, text
 from callgate.testing.exchange import SSE_TYPE, Body
-from callgate.testing.fault_row import Act, Fault, FaultStep, row, step_of
+from callgate.testing.fault_row import Act, Fault, row
 from callgate.testing.google_fields import as_object
 from callgate.testing.http_lines import chunk
 from callgate.testing.interaction_exchange import InteractionExchange, sse
@@ -118,7 +118,29 @@ async def _hang(exchange: InteractionExchange) -> None:
     await exchange.begin(Body(SSE_TYPE, (), streamed=True))
     for event in events:
         await exchange.send(chunk(sse(event)))
-    await exchange.until_gone()
+    await exchange.until_closed()
+
+
+async def _refused_token(exchange: InteractionExchange) -> None:
+    """An answer with a token that the server does not take back."""
+    exchange.change = _status("requires_continuation", continuation_token=f"token_{exchange.mint.new_id(8)}")
+    await exchange.answer(exchange.plan(text("Part.")))
+    exchange.state.tokens.clear()
+
+
+def _unclosed(spoil: Spoil) -> Act:
+    """A stream that has said its last word, and that the server does not close."""
+
+    async def act(exchange: InteractionExchange) -> None:
+        events = spoil(exchange.events(exchange.plan()))
+        await exchange.begin(Body(SSE_TYPE, (), streamed=True))
+        for event in events:
+            await exchange.send(chunk(event if isinstance(event, bytes) else sse(event)))
+        exchange.state.open_streams += 1
+        await exchange.until_closed()
+        exchange.state.open_streams -= 1
+
+    return act
 
 
 async def _never_ends(exchange: InteractionExchange) -> None:
@@ -126,12 +148,12 @@ async def _never_ends(exchange: InteractionExchange) -> None:
     await exchange.answer(exchange.plan())
 
 
-async def _lost_answer(exchange: InteractionExchange) -> None:
+async def _lose_answer(exchange: InteractionExchange) -> None:
     exchange.interaction(exchange.plan())  # It is made and kept, and nobody learns of it.
     exchange.reset()
 
 
-async def _gone(exchange: InteractionExchange) -> None:
+async def _forget_run(exchange: InteractionExchange) -> None:
     """A background run that was accepted, and is unknown ever after."""
     await exchange.answer(exchange.plan())
     exchange.state.stored.clear()
@@ -194,6 +216,29 @@ def _framed(events: Events) -> Sent:
     return [b"".join(pieces)]
 
 
+def _split(events: Events) -> Sent:
+    """Every event in two pieces, cut inside of a character where there is one that has several bytes."""
+    pieces: list[bytes] = []
+    for encoded in map(sse, events):
+        cut = next((place for place, byte in enumerate(encoded) if byte >= 0x80), 0) + 1
+        pieces += [encoded[:cut], encoded[cut:]]
+    return pieces
+
+
+def _with_surrogate(events: Events) -> Sent:
+    """Half of a surrogate pair, as no text can hold it, within the text."""
+    begun = _until_text(events, 1)
+    half = {**begun[-1], "delta": {"type": "text", "text": "\ud800"}, "event_id": "evt_half"}
+    return [*begun, half, *events[len(begun) :]]
+
+
+def _half(events: Events) -> Sent:
+    """An answer that its limit of tokens ends in the middle of a call's arguments."""
+    last = max(place for place, event in enumerate(events) if _delta(event).get("type") == "arguments_delta")
+    end = {**events[-1], "interaction": {**events[-1]["interaction"], "status": "incomplete"}}
+    return [*events[:last], end]
+
+
 def _contradicting(events: Events) -> Sent:
     names = (b"", b"event: error\n", b"event: nonsense\n")
     return [names[place % 3] + b"data: " + encode_json(event) + b"\n\n" for place, event in enumerate(events)]
@@ -232,7 +277,7 @@ def _own_result(step: JsonObject) -> JsonObject:
 _SAID: JsonObject = {"type": "model_output", "content": [{"type": "text", "text": "Done already."}]}
 
 
-def _gone_in_stream() -> Act:
+def _forget_in_stream() -> Act:
     async def act(exchange: InteractionExchange) -> None:
         before = set(exchange.state.stored)
         exchange.change = None
@@ -282,7 +327,7 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
     row("IF15", "page", "a web page of a proxy",
         _raw(lambda _: b"<html><body><h1>502 Bad Gateway</h1></body></html>", status=502, kind="text/html")),
     row("IF16", "aborted", "409", _error(409, "aborted", "The operation was aborted.")),
-    row("IF17", "answer_lost", "the run is stored and its answer is lost", _lost_answer),
+    row("IF17", "answer_lost", "the run is stored and its answer is lost", _lose_answer),
     row("IF18", "rerooted", "a chain that the server cut by itself", _error(
         400, "invalid_request", "Please ensure that function response turn comes immediately after a function call turn. "
         "Got function response with name 'add'.")),
@@ -292,8 +337,10 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
         "400": _spoiled(lambda _: [_event("invalid_request")], done=False),
         "safety": _spoiled(lambda _: [_event("prohibited_content", "Blocked.")], done=False),
     }),
-    row("IF20", "error_after_text", "an error after some text",
-        _spoiled(lambda events: [*_until_text(events), _event("api_error")], done=False)),
+    row("IF20", "error_after_text", "an error after some text", {
+        "usual": _spoiled(lambda events: [*_until_text(events), _event("api_error")], done=False),
+        "held": _unclosed(lambda events: [*_until_text(events), _event("api_error")]),
+    }),
     row("IF21", "error_after_call", "an error after a complete call",
         _spoiled(lambda events: [*_before_end(events), _event("api_error")], default=_one_call, done=False)),
     row("IF22", "error_without_payload", "an error event that says nothing",
@@ -327,18 +374,25 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
         "429": _spoiled(lambda events: [*_until_text(events), _event("rate_limit_exceeded")], done=False),
         "503": _spoiled(lambda events: [*_until_text(events), _event("service_unavailable")], done=False),
     }),
-    row("IF36", "completed_twice", "completed twice, and deltas after it",
-        _spoiled(lambda events: [*events, *[e for e in events if _delta(e).get("type") == "text"], events[-1]])),
+    row("IF36", "completed_twice", "completed twice, and deltas after it", {
+        "usual": _spoiled(lambda events: [*events, *[e for e in events if _delta(e).get("type") == "text"], events[-1]]),
+        "held": _unclosed(list),
+    }),
     row("IF37", "other_form", "JSON where a stream was asked for, and the other way round", _other_form),
     row("IF38", "not_json", "data that is not JSON",
         _spoiled(lambda events: [*_until_text(events), b"data: {not json}\n\n", *events[-1:]])),
-    row("IF39", "bad_utf8", "bytes that are not UTF-8",
-        _spoiled(lambda events: [*events[:2], b'data: {"event_type": "step.del\xff\xfe\n\n'], done=False)),
+    row("IF39", "bad_utf8", "bytes that are not UTF-8, characters in two pieces, half of a surrogate pair", {
+        "usual": _spoiled(lambda events: [*events[:2], b'data: {"event_type": "step.del\xff\xfe\n\n'], done=False),
+        "split": _spoiled(_split, default=lambda _: text("Füchse springen über größere Hunde.")),
+        "surrogate": _spoiled(_with_surrogate),
+    }),
     row("IF40", "event_names", "event lines that are missing or wrong", _spoiled(_contradicting)),
     row("IF41", "framing", "other line ends, comments, a byte order mark", _spoiled(_framed)),
     row("IF42", "silence", "silence, or no end of text", {
         "silence": _hang,
         "endless": _spoiled(lambda events: [*events[:2], b"data: {" + b" " * 20_000_000], done=False),
+        "drip": _spoiled(lambda events: [bytes([byte]) for event in events for byte in sse(event)]),
+        "lines": _spoiled(lambda events: [b"data: " + encode_json(event) + b" " * 1_048_576 + b"\n\n" for event in events]),
     }),
     row("IF43", "unknown_types", "unknown events, steps and deltas", _spoiled(_unknown)),
     row("IF44", "other_id", "the id changes, or is empty", {
@@ -350,6 +404,7 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
     row("IF46", "arguments_bad", "arguments that are no object", {
         "list": _with_args("[1, 2]"), "trailing": _with_args('{"a": 1, "b": 2} {"a": 2}'),
         "nan": _with_args('{"a": NaN, "b": 2}'), "deep": _with_args(_nested(1_000)),
+        "twice": _with_args('{"a": 9, "b": 2, "a": 1}'),
     }),
     row("IF47", "arguments_twice", "arguments at the start and in deltas",
         _with_args('{"a": 1, ', '"b": 2}', arguments={"a": 9, "b": 9})),
@@ -358,6 +413,8 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
         "id": _changed(lambda made: _calls_changed(made, lambda step: {k: v for k, v in step.items() if k != "id"})),
         "name": _changed(lambda made: _calls_changed(made, lambda step: step | {"name": ""})),
         "huge": _changed(lambda made: _calls_changed(made, lambda step: step | {"id": "x" * 5_000})),
+        "empty": _changed(lambda made: _calls_changed(made, lambda step: step | {"id": ""})),
+        "unnamed": _changed(lambda made: _calls_changed(made, lambda step: {k: v for k, v in step.items() if k != "name"})),
     }),
     row("IF50", "same_id", "two calls with one id", _spoiled(
         lambda events: [
@@ -374,6 +431,7 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
         "incomplete": _changed(_status("incomplete")),
         "budget": _changed(_status("budget_exceeded")),
         "cancelled": _changed(_status("cancelled")),
+        "cut": _spoiled(_half, default=_one_call),
     }),
     row("IF55", "malformed_call", "malformed_function_call", {
         "event": _spoiled(lambda events: [*events[:2], _event("malformed_function_call", "Bad call.")], done=False),
@@ -393,14 +451,15 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
     row("IF61", "endless_continuation", "a continuation that never ends", {
         "same": _changed(_status("requires_continuation", continuation_token="again"), default=text("Part.")),
         "none": _changed(_status("requires_continuation"), default=text("Part.")),
+        "refused": _refused_token,
     }, times=None),
     row("IF62", "resume_hangs", "a stream that breaks off, and hangs when it is resumed",
         _spoiled(_until_text, done=False, reset=True, resume="hang")),
     row("IF63", "resume_from_zero", "a stream that is resumed from its beginning",
         _spoiled(_until_text, done=False, reset=True, resume="zero")),
-    row("IF64", "resume_lost", "a stream that breaks off and is forgotten", _gone_in_stream()),
+    row("IF64", "resume_lost", "a stream that breaks off and is forgotten", _forget_in_stream()),
     row("IF65", "never_ends", "a background run that never ends", _never_ends),
-    row("IF66", "background_lost", "a background run that was accepted and is unknown", _gone),
+    row("IF66", "background_lost", "a background run that was accepted and is unknown", _forget_run),
     row("IF67", "cancelled_then_completed", "cancelled, and completed later",
         _changed(_status("cancelled"), default=text("No."))),
     row("IF68", "unknown_status", "a status that nobody knows", _changed(_status("pondering"), default=text("Hm."))),
@@ -416,21 +475,9 @@ INTERACTION_FAULTS: tuple[Fault, ...] = (
             made, "model_output", lambda step: step | {"error": {"code": 13, "message": "Internal."}}),
             default=text("Half.")),
     }),
-    row("IF71", "expired", "the id expires between two turns", _gone),
+    row("IF71", "expired", "the id expires between two turns", _forget_run),
 )  # fmt: skip
 """Every fault of the API."""
 
-_BY_NAME = {key: each for each in INTERACTION_FAULTS for key in (each.row, each.name)}
-
-
-def fault(name: str, variant: str | None = None, **options: Any) -> FaultStep:
-    """Return a script step with a known fault: a row of this table, or a transport fault (see `callgate.testing.faults`).
-
-    Raises:
-        UsageError: there is no such fault or variant.
-    """
-    own, _, inline = name.partition(":")
-    found = _BY_NAME.get(own)
-    if found is None:
-        return faults.fault(name, variant, **options)
-    return step_of(found, variant or inline, name, **options)
+fault = faults.fault_of(INTERACTION_FAULTS)
+"""Make a script step with a fault of this table, or of the transport (see `callgate.testing.faults`)."""

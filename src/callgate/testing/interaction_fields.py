@@ -13,7 +13,7 @@ from typing import Any
 from callgate.testing.google_fields import as_list, as_object
 from callgate.types import JsonObject
 
-__all__ = ["CONTENTS", "STEPS", "TOOLS", "InteractionRefusal", "unknown_names"]
+__all__ = ["CONTENTS", "STEPS", "TOOLS", "InteractionRefusal", "refuse", "unknown_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,11 @@ class InteractionRefusal:
         if self.google:
             return [{"error": {"code": self.status, "message": self.message, "status": self.google}}]
         return {"error": {"code": self.code, "message": self.message}}
+
+
+def refuse(rule: str, message: str = "Invalid input received", **fields: Any) -> InteractionRefusal:
+    """A refusal by a rule."""
+    return InteractionRefusal(rule=rule, message=message, **fields)
 
 
 TOP = frozenset([
@@ -104,6 +109,16 @@ GENERATION = frozenset([
     "temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences", "thinking_level", "thinking_summaries",
     "tool_choice", "speech_config", "transcription_config", "video_config", "image_config",
 ])  # fmt: skip
+FORMS: Mapping[str, frozenset[str]] = {
+    name: frozenset(("type", *fields.split()))
+    for name, fields in {
+        "text": "mime_type schema",
+        "image": "mime_type aspect_ratio image_size delivery",
+        "audio": "mime_type delivery sample_rate bit_rate",
+        "video": "delivery duration",
+    }.items()
+}
+"""Type of a response format -> its names."""
 _LEGACY_TEXT = (
     "The legacy Interactions API schema is no longer supported. Please upgrade your client SDK to a version that supports "
     "steps."
@@ -112,6 +127,18 @@ _LEGACY_TEXT = (
 
 def unknown_names(body: JsonObject) -> Iterator[InteractionRefusal]:
     """Every name in a request that the service does not know, and every type."""
+    yield from _top_names(body)
+    for place, item in enumerate(as_list(body.get("input"))):
+        yield from _step_names(as_object(item), f"input[{place}]")
+    for place, item in enumerate(as_list(body.get("tools"))):
+        yield from _tool_names(as_object(item), f"tools[{place}]")
+    yield from _form_names(body.get("response_format"))
+    for name in as_object(body.get("generation_config")):
+        if name not in GENERATION:
+            yield InteractionRefusal(rule="IR37", message=f"Unknown parameter '{name}' at 'generation_config'")
+
+
+def _top_names(body: JsonObject) -> Iterator[InteractionRefusal]:
     for name in body:
         if name in LEGACY:
             yield InteractionRefusal(rule="IR10", message=_LEGACY_TEXT)
@@ -122,13 +149,13 @@ def unknown_names(body: JsonObject) -> Iterator[InteractionRefusal]:
         elif name not in TOP:
             rule = "IR07" if name != name.lower() else "IR05"
             yield InteractionRefusal(rule=rule, message=f"Unknown parameter '{name}'.")
-    for place, item in enumerate(as_list(body.get("input"))):
-        yield from _step_names(as_object(item), f"input[{place}]")
-    for place, item in enumerate(as_list(body.get("tools"))):
-        yield from _tool_names(as_object(item), f"tools[{place}]")
-    for name in as_object(body.get("generation_config")):
-        if name not in GENERATION:
-            yield InteractionRefusal(rule="IR37", message=f"Unknown parameter '{name}' at 'generation_config'")
+
+
+def _form_names(given: Any) -> Iterator[InteractionRefusal]:
+    for form in map(as_object, as_list(given) or [given]):
+        for name in form:
+            if name not in FORMS.get(str(form.get("type")), form):
+                yield InteractionRefusal(rule="IR06", message=f"Unknown parameter '{name}' at 'response_format'")
 
 
 def _step_names(step: JsonObject, at: str) -> Iterator[InteractionRefusal]:

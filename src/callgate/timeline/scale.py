@@ -20,9 +20,11 @@ WORK = ("request", "execution")
 LONG = 0.5
 """A pause longer than this part of all work is cut short."""
 LONG_S = 1.0
-"""Nothing shorter is ever cut."""
+"""Minimum length of a gap that is cut."""
 SHORT = 0.08
 """The drawn length of a cut, as a fraction of all work."""
+SHORTEST_S = 1e-9
+"""No clock shows less, so no ticks are nearer to each other."""
 _STEPS = (1, 2, 5)
 
 
@@ -106,7 +108,7 @@ def _merged(stretches: Iterable[tuple[float, float]]) -> Iterator[tuple[float, f
 
 
 def _round_step(seconds: float) -> float:
-    if seconds <= 0 or not math.isfinite(seconds):
+    if not math.isfinite(seconds) or seconds < SHORTEST_S:
         return 1.0
     power = 10 ** math.floor(math.log10(seconds))
     return next((step * power for step in _STEPS if step * power >= seconds), 10 * power)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from callgate.content.metadata import server_steps_of
+from callgate.content.metadata import server_steps_of, step_name
 from callgate.content.read import text_of
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
@@ -30,6 +30,8 @@ __all__ = ["Span", "SpanKind", "spans_of"]
 SpanKind: TypeAlias = Literal["run", "turn", "request", "server_step", "call", "approval", "execution"]
 
 NAME_CHARS_MAX = 80
+LATEST_S = 253_402_300_800.0
+"""The end of the year 9999. A fact that claims to be later, or is from before 1970, does not say when it was."""
 _STEP_RESULTS = ("code_result", "tool_result")
 
 
@@ -73,8 +75,13 @@ class Span:
 def spans_of(journal: Iterable[facts.Fact]) -> list[Span]:
     """Return the spans, parents before their children and otherwise in the order of their start."""
     reader = _Reader()
-    for fact in journal:
-        reader.take(fact)
+
+    def begin() -> Callable[[facts.Fact], None]:
+        nonlocal reader
+        reader = _Reader()
+        return reader.take
+
+    facts.replay(journal, begin)
     return reader.spans
 
 
@@ -119,10 +126,10 @@ class _Reader:
 
     def _time_of(self, fact: facts.Fact) -> float:
         """The time of the fact, which never runs backwards, whatever the clock said."""
-        at_s = fact.at_s
+        at_s = _plausible(fact.at_s)
         if at_s is None and isinstance(fact, facts.CallEnded):
-            at_s = self._started_s.get(fact.id, self._now_s) + fact.result.duration_s
-        return max(self._now_s, at_s or 0.0)
+            at_s = self._started_s.get(fact.id, self._now_s) + (_plausible(fact.result.duration_s) or 0.0)
+        return min(max(self._now_s, at_s or 0.0), LATEST_S)
 
     # Facts ----------------------------------------------------------------------------------------------------------------
 
@@ -132,7 +139,7 @@ class _Reader:
 
     def _model_answered(self, fact: facts.ModelAnswered) -> None:
         request = self._request
-        self._end_request(fact.finish_reason, fact.model)
+        self._end_request(str(fact.finish_reason), str(fact.model or ""))
         if request is not None:
             self._add_server_steps(fact, request)
         for record in self._loop.open_calls:
@@ -205,7 +212,7 @@ class _Reader:
             result = next((found for found in results if found.id == step.id), None)
             if result is not None:
                 results.remove(result)
-            span = self._open("server_step", step.tool, self._turn)
+            span = self._open("server_step", step_name(step), self._turn)
             span.start_s = request.start_s
             self._end(span, "no result" if result is None else "error" if result.is_error else "finished")
 
@@ -267,3 +274,8 @@ class _Reader:
     def _end(self, span: Span, state: str, at_s: float | None = None) -> None:
         if span.end_s is None:
             span.end_s, span.state = max(span.start_s, self._now_s if at_s is None else at_s), state
+
+
+def _plausible(seconds: float | None) -> float | None:
+    """A time or duration that a clock can have shown, or None: a journal of others may hold any number, and NaN."""
+    return float(seconds) if seconds is not None and 0 <= seconds <= LATEST_S else None

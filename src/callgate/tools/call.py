@@ -21,7 +21,7 @@ from callgate.content.sanitize import sanitize_result
 from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.strict_json import without_surrogates
-from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
+from callgate.threads import NOT_STARTED, NotStartedError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
 from callgate.types import (
     CallTool,
@@ -41,7 +41,7 @@ __all__ = ["CachedCall", "CallObserver", "RunningCall"]
 logger = logging.getLogger("callgate.tools.executor")
 
 STOP_GRACE_S = 2.0
-"""How long an async tool may take to clean up after its cancellation."""
+"""Seconds that an async tool may take to clean up after its cancellation."""
 
 
 def _media_reader() -> ReadMedia:
@@ -191,7 +191,7 @@ class RunningCall:
     async def _work(self, tool: Runnable, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
         enter(context)
         outcome = await user_code.call_async(lambda: tool.run(args, context))
-        if isinstance(outcome.error, (StillRunningError, NotBegunError)):
+        if isinstance(outcome.error, (StillRunningError, NotStartedError)):
             raise outcome.error  # The call was abandoned; `_task_done` reports what is known of it.
         if outcome.error is not None:
             return self._failure(outcome.error)
@@ -220,10 +220,10 @@ class RunningCall:
         if self._given_up is not None:
             self._end(
                 self._unfinished(
-                    goes_on=isinstance(error, StillRunningError), has_begun=not isinstance(error, NotBegunError)
+                    goes_on=isinstance(error, StillRunningError), has_begun=not isinstance(error, NotStartedError)
                 )
             )
-        elif task.cancelled() or isinstance(error, (StillRunningError, NotBegunError)):
+        elif task.cancelled() or isinstance(error, (StillRunningError, NotStartedError)):
             # Not by us: everything is being cancelled, as at the end of the program.
             self._end(self._result("cancelled", error="The call was cancelled while it was running."))
         else:
@@ -250,7 +250,7 @@ class RunningCall:
         if goes_on:
             sentence += " Its code may still be running."
         if not has_begun:
-            sentence = f"{sentence.replace('while it was running', 'while it waited')} {NOT_BEGUN}"
+            sentence = f"{sentence.replace('while it was running', 'while it waited')} {NOT_STARTED}"
         elif not self._definition.read_only:
             sentence += " Whether it had its effect is not known."
         return self._result(status, error=sentence)

@@ -40,8 +40,8 @@ class LookAlike:
     why: str
 
     def __str__(self) -> str:
-        other = f"{self.like!a} of {_said(self.like_place)}"
-        return f"The tool {self.name!a} of {_said(self.place)} looks like {other}: {self.why}."
+        other = f"{self.like!a} of {_source_name(self.like_place)}"
+        return f"The tool {self.name!a} of {_source_name(self.place)} looks like {other}: {self.why}."
 
 
 def look_alikes_among(definitions: Iterable[ToolDefinition]) -> list[LookAlike]:
@@ -125,5 +125,5 @@ def _difference(first: str, second: str) -> str:
     return "they differ in signs that look the same"
 
 
-def _said(place: str | None) -> str:
+def _source_name(place: str | None) -> str:
     return "this program" if place is None else f"the MCP server {place!r}"

@@ -60,8 +60,6 @@ class Executor:
             raise UsageError(f"limits={limits!r:.200}: expected a Limits object, as in limits=Limits(turns=5)")
         self.limits = limits or Limits()
         self._aliases = ToolAliases(aliases or {})
-        self._own_names: dict[str, str] = {}
-        """Own name of a tool that has an alias -> the alias."""
         self._own: dict[str, Runnable] = {}
         self._live = LiveTools()
         self._is_live = False
@@ -69,14 +67,15 @@ class Executor:
         self._ever: dict[str, Runnable] = {}
         """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
         self._digests: dict[str, str] = {}
-        self._deps: dict[str, type] = {}
+        self._deps: dict[str, tuple[type, ...]] = {}
         """Tool name -> the class of `deps` that it needs."""
         self._names: dict[str, str] = {}
         self.toolsets: list[Toolset] = []
         """The origins of tools, functions of the program excepted."""
         self.register(*tools)
-        if self._aliases.unused and not self._live:
-            raise UsageError(self._alias_complaints()[0])
+        for tool, complaint in zip(self._aliases.unused, self._alias_complaints(), strict=True):
+            if not self._live or self._aliases.names[tool] in self._own:  # Others may come with the live tools.
+                raise UsageError(complaint)
 
     def register(self, *tools: object) -> None:
         """Add functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
@@ -132,27 +131,21 @@ class Executor:
         Raises:
             UsageError: a tool needs an object of another type.
         """
-        for name, kind in self._deps.items():
-            if not isinstance(deps, kind):
+        for name, kinds in self._deps.items():
+            if not isinstance(deps, kinds):
                 given = "the run has none" if deps is None else f"the run has a {type(deps).__name__!r}"
-                raise UsageError(
-                    f"the tool {name!r} takes a ToolContext[{kind.__name__}], and {given}: pass deps= with a {kind.__name__}"
-                )
+                kind = " | ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise UsageError(f"the tool {name!r} takes a ToolContext[{kind}], and {given}: pass deps= with a {kind}")
 
     def _take_in(self, tools: dict[str, Runnable]) -> None:
         known = self._tools
         tools = self._aliases.renamed(tools)
-        self._own_names = {
-            tool.definition.own_name: name
-            for name, tool in tools.items()
-            if name in tool.definition.other_names and tool.definition.own_name not in tools
-        }
         self._names = declared_names([tool.definition for tool in tools.values()])
         kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
         self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
         self._tools = dict(tools)
-        needed = ((name, getattr(tool, "deps_type", None)) for name, tool in tools.items())
-        self._deps = {name: kind for name, kind in needed if isinstance(kind, type)}
+        needed: dict[str, tuple[type, ...]] = {name: getattr(tool, "deps_types", ()) for name, tool in tools.items()}
+        self._deps = {name: kinds for name, kinds in needed.items() if kinds}
         self._ever |= tools
 
     # Live tools -----------------------------------------------------------------------------------------------------------
@@ -184,10 +177,20 @@ class Executor:
 
     def _alias_complaints(self) -> list[str]:
         return [
-            f"the alias {self._aliases.names[tool]!r} of tool_aliases is not used: "
-            + (f"{tool!r} is no tool here" if self._aliases.names[tool] not in self._tools else "another tool has this name")
+            f"the alias {self._aliases.names[tool]!r} of tool_aliases is not used: {self._why_unused(tool)}"
             for tool in self._aliases.unused
         ]
+
+    def _why_unused(self, tool: str) -> str:
+        alias, own = self._aliases.names[tool], tool.removeprefix("@builtin/")
+        other = next((one.definition.name for one in self._tools.values() if one.definition.alias_of == own), None)
+        if alias in self._tools:
+            is_swapped = own not in self._tools and other is None and not own.startswith("@")
+            hint = (
+                f", and {tool!r} is no tool here; the tool comes first, as in {{{alias!r}: {tool!r}}}" if is_swapped else ""
+            )
+            return f"another tool has this name{hint}"
+        return f"{tool!r} is no tool here" if other is None else f"{own!r} has the alias {other!r} already"
 
     @property
     def definitions(self) -> list[ToolDefinition]:
@@ -244,7 +247,7 @@ class Executor:
 
     def _resolved(self, written: str) -> str | None:
         """The tool that a model means: by its declared name, or by the own name of one that has an alias."""
-        return resolve_name(written, self._names) or resolve_name(written, self._own_names)
+        return resolve_name(written, self._names) or resolve_name(written, self._aliases.own_names)
 
     def running_values(self, name: str, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The values that a tool gets for arguments, as plain data in one or two forms; empty if only the tool knows."""

@@ -59,7 +59,7 @@ class FunctionRunner:
 
     def __init__(self, tool: FunctionTool, limits: Limits) -> None:
         self.definition = tool.definition
-        self.deps_type = tool.deps_type
+        self.deps_types = tool.deps_types
         self.running_values = tool.running_values
         self._tool = tool
         self._abandoned_max = limits.abandoned_threads
@@ -67,14 +67,14 @@ class FunctionRunner:
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return the errors of the function's own types, beyond its schema."""
         try:
-            self._tool.check(args)
+            self._tool.check(args, is_json=True)
         except ArgumentsInvalidError as error:
             return error.problems
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Call the function with its declared types. The items of a generator become a list."""
-        positional, named = self._tool.bind(args, context)
+        positional, named = self._tool.bind(args, context, is_json=True)
         call = functools.partial(self._tool.fn, *positional, **named)
         if self._tool.is_async:
             value = call()

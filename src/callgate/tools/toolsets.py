@@ -142,7 +142,7 @@ class _Renamed:
     """A tool under another name. Its server, or the program, knows the original one."""
 
     def __init__(self, tool: Runnable, name: str, *, is_chosen: bool = False) -> None:
-        """Rename a tool; rules may allow it by a name that the program has chosen, and by no other."""
+        """Rename a tool; rules may allow it by a name that the program has chosen for it alone, and by no other."""
         own = tool.definition
         others = (*own.other_names, name) if is_chosen else own.other_names
         self.definition = replace(own, name=name, alias_of=own.own_name, other_names=others)
@@ -169,6 +169,8 @@ class ToolAliases:
     _renamed: dict[str, _Renamed] = field(init=False, default_factory=dict[str, _Renamed])
     unused: tuple[str, ...] = field(init=False, default=())
     """Tools that have an alias and are not there, or whose alias is the name of another tool."""
+    own_names: Mapping[str, str] = field(init=False, default_factory=dict[str, str])
+    """Own name of a tool that has an alias -> the alias; not one that is declared for another tool."""
 
     def __post_init__(self) -> None:
         given: Any = self.names
@@ -189,11 +191,17 @@ class ToolAliases:
         """Return the tools under the names that they are declared by, in the same order."""
         if not self.names:
             return dict(tools)
-        wanted = {name: alias for name, tool in tools.items() if (alias := self._alias_of(tool.definition)) is not None}
-        kept = tools.keys() - wanted.keys()
-        chosen = {name: alias for name, alias in wanted.items() if alias not in kept}
-        self.unused = tuple(tool for tool, alias in self.names.items() if alias not in {chosen[name] for name in chosen})
-        return {chosen.get(name, name): self._tool(tool, chosen.get(name)) for name, tool in tools.items()}
+        chosen = {name: alias for name, tool in tools.items() if (alias := self._alias_of(tool.definition)) is not None}
+        # A tool whose alias is taken keeps its name, which may be the alias of another.
+        while taken := [name for name, alias in chosen.items() if alias in tools and alias not in chosen]:
+            for name in taken:
+                del chosen[name]
+        self.unused = tuple(tool for tool, alias in self.names.items() if alias not in chosen.values())
+        found = {chosen.get(name, name): self._tool(tool, chosen.get(name), tools) for name, tool in tools.items()}
+        self.own_names = {
+            own: alias for name, alias in chosen.items() if (own := tools[name].definition.own_name) not in found
+        }
+        return found
 
     def _alias_of(self, definition: ToolDefinition) -> str | None:
         if definition.server is not None:
@@ -201,10 +209,12 @@ class ToolAliases:
             return alias or self.names.get(definition.name)
         return self.names.get(definition.own_name) or self.names.get(f"@builtin/{definition.own_name}")
 
-    def _tool(self, tool: Runnable, alias: str | None) -> Runnable:
+    def _tool(self, tool: Runnable, alias: str | None, tools: Mapping[str, Runnable]) -> Runnable:
         if alias is None:
             return tool
+        # By a name that another tool has as its own, a rule that allows means that tool alone.
+        is_only_its = alias == tool.definition.own_name or all(alias != one.definition.own_name for one in tools.values())
         known = self._renamed.get(alias)
-        if known is None or known.tool is not tool:
-            known = self._renamed[alias] = _Renamed(tool, alias, is_chosen=True)
+        if known is None or known.tool is not tool or (alias in known.definition.other_names) is not is_only_its:
+            known = self._renamed[alias] = _Renamed(tool, alias, is_chosen=is_only_its)
         return known

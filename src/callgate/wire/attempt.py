@@ -102,7 +102,7 @@ class Attempt:
                     batch = await self._caught_up(self._behind)
                 else:
                     if (response := self._response) is None:
-                        response = await self._begun(self._limits.first_byte_s)
+                        response = await self._open_response(self._limits.first_byte_s)
                     else:
                         self._go_on(response)
                     data = await self._piece(response) if self._has_ended else await response.piece()
@@ -154,7 +154,7 @@ class Attempt:
     async def _whole(self) -> list[JsonObject]:
         """The chunks of an answer that is not streamed, usually one."""
         # It begins when it is finished, so only its end can be late.
-        body = await self._body(await self._begun(self._limits.total_s))
+        body = await self._body(await self._open_response(self._limits.total_s))
         if logger.isEnabledFor(logging.DEBUG):
             # A streamed answer is logged when it has been put together: no log could mask a secret in pieces.
             logger.debug("answer: %s", redact(body.decode("utf-8", "replace"), secrets_of(self._auth)))
@@ -294,7 +294,7 @@ class Attempt:
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
-    async def _begun(self, within_s: float) -> Response:
+    async def _open_response(self, within_s: float) -> Response:
         """Send the request and check the head of its answer."""
         loop = self._loop = asyncio.get_running_loop()
         pool = self._pool = self._sender.pool(loop)
@@ -306,8 +306,8 @@ class Attempt:
                 pool, self.request, auth, within_s=within_s, until=self._deadline, fresh=self._fresh
             )
         except TimeoutError as error:
-            raise self._not_begun(error, within_s) from None
-        self._dialect.heard(response)
+            raise self._no_response_error(error, within_s) from None
+        self._dialect.inspect_response(response)
         # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
         response.idle_s = max(0.001, min(limits.first_byte_s, limits.idle_s, self._deadline - loop.time()))
         if not 200 <= response.status_code < 300:
@@ -327,7 +327,7 @@ class Attempt:
         except TimeoutError:
             raise (self._late() if self._is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
 
-    def _not_begun(self, error: TimeoutError, within_s: float) -> _FailedError:
+    def _no_response_error(self, error: TimeoutError, within_s: float) -> _FailedError:
         """The failure for a time-out before the answer began."""
         if self._is_late:
             return self._late()
@@ -363,7 +363,7 @@ class Attempt:
         except ModelError as error:
             return {"message": f"HTTP {status}" + (f": {error}" if data.strip() else " without a body")}
         errors = (error for error in map(self._dialect.error_in, chunks) if error is not None)
-        said = (said for said in map(_said_in, chunks) if said)
+        said = (said for said in map(_gateway_message, chunks) if said)
         return next(errors, None) or {"message": next(said, f"HTTP {status}")}
 
     @property
@@ -400,7 +400,7 @@ def _is_of_httpx(error: Exception) -> bool:
                for kind in type(error).__mro__)  # fmt: skip
 
 
-def _said_in(body: JsonObject) -> str:
+def _gateway_message(body: JsonObject) -> str:
     """The words of a gateway in an error of its own form, such as `{"message": "..."}` or `{"detail": [{"msg": "..."}]}`."""
     said: object = next((body[key] for key in ("message", "detail", "error_description", "title") if body.get(key)), "")
     return said if isinstance(said, str) else json.dumps(said)

@@ -6,6 +6,7 @@ Text comes in, the same text or a sentence goes out. This file knows no server.
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -14,7 +15,16 @@ from urllib.parse import unquote, urlsplit
 from callgate.config.known_secrets import redact_known, remember_secrets
 from callgate.errors import UsageError
 
-__all__ = ["checked_base_url", "checked_headers", "checked_key", "expect_key", "redact", "secrets_of", "split_login"]
+__all__ = [
+    "checked_base_url",
+    "checked_headers",
+    "checked_key",
+    "expect_key",
+    "is_local",
+    "redact",
+    "secrets_of",
+    "split_login",
+]
 
 _BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*", re.IGNORECASE)
 _LOGIN = re.compile(r"^([a-z]+://)?.*@", re.IGNORECASE | re.DOTALL)
@@ -49,6 +59,16 @@ def checked_base_url(url: str) -> str:
         shown = _LOGIN.sub(r"\1", url)  # It may hold a password.
         raise UsageError(f"the base URL {shown!r} is not valid: use https://host or https://host:port/path, without a query")
     return url
+
+
+def is_local(url: str) -> bool:
+    """True if a URL leads to this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or address.is_unspecified
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def checked_key(key: str, whose: str) -> str:

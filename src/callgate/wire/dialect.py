@@ -89,7 +89,7 @@ class Dialect(Protocol):
         """Two flags: the chunk has content for the caller (so no retry may follow), and it ends the answer."""
         ...
 
-    def heard(self, response: Response) -> None:
+    def inspect_response(self, response: Response) -> None:
         """Inspect the head of a response, which may identify the server."""
         ...
 

@@ -121,7 +121,7 @@ def failure_of_exception(error: Exception) -> Failure:
     names = {kind.__name__ for kind in type(error).__mro__}
     said = clean(str(error)) or type(error).__name__
     if isinstance(error, StaleConnectionError):
-        return Failure(_lost(said), retry=True, is_stale=True)
+        return Failure(_lost_error(said), retry=True, is_stale=True)
     if (untrusted := _untrusted(error, is_handshake="ConnectError" in names)) is not None:
         return Failure(ConnectionLostError(f"no trusted connection could be made: {untrusted}"), retry=False)
     for kinds, make in _BY_NAME:
@@ -132,10 +132,10 @@ def failure_of_exception(error: Exception) -> Failure:
         return Failure(lost, retry=True, is_outage=not _is_local(error))
     if "RemoteProtocolError" in names and "disconnected" not in said:
         return Failure(ProtocolError(f"the server broke the protocol: {said}", retryable=True), retry=True)
-    return Failure(_lost(said), retry=True)
+    return Failure(_lost_error(said), retry=True)
 
 
-def _lost(said: str) -> ConnectionLostError:
+def _lost_error(said: str) -> ConnectionLostError:
     return ConnectionLostError(f"the connection broke: {said}", retryable=True)
 
 

@@ -207,7 +207,7 @@ class Connections:
         """
         lines = address.lines(more)
         has_place = self._limit.take_free()
-        connection = self._kept_one(address.origin) if has_place and not fresh else None
+        connection = self._idle_connection(address.origin) if has_place and not fresh else None
         if connection is None:
             async with asyncio.timeout_at(until):
                 connection = await self._waited_for(address.origin, has_place=has_place, fresh=fresh)
@@ -264,7 +264,7 @@ class Connections:
         if self._idle:
             self._set_timer(max(0.001, self._idle[0].kept_until - now))
 
-    def _kept_one(self, origin: Origin) -> Connection | None:
+    def _idle_connection(self, origin: Origin) -> Connection | None:
         """An idle connection to the origin, if there is one."""
         idle = self._idle
         for index in range(len(idle) - 1, -1, -1):
@@ -280,7 +280,7 @@ class Connections:
         if not has_place:
             await self._limit.wait()
         try:
-            if not fresh and (kept := self._kept_one(origin)) is not None:
+            if not fresh and (kept := self._idle_connection(origin)) is not None:
                 return kept
             scheme, host, port = origin
             trust = self._trust() if scheme == b"https" else None

@@ -16,12 +16,12 @@ from typing import Any, cast
 
 from callgate.content.normalize import UNREADABLE
 from callgate.content.read import call_of, is_call, parts_of
-from callgate.content.read_call import ARGS_VALUES_MAX
+from callgate.content.read_call import ARGS_CHARS_MAX, ARGS_VALUES_MAX
 from callgate.errors import LimitExceededError
 from callgate.strict_json import Bad, has_more_of
 from callgate.types import JsonObject
 
-__all__ = ["KEYS_MAX", "Lightening", "is_heavy"]
+__all__ = ["KEYS_MAX", "ArgumentPruner", "is_heavy", "is_within_limits"]
 
 KEYS_MAX = 500_000
 """The limit of keys in one event, inside of arguments and elsewhere."""
@@ -29,6 +29,9 @@ HEAVY_FROM_BYTES = 512 * 1024
 """Anything smaller is parsed at once, whatever it holds."""
 STEP_BYTES = 64 * 1024
 _VALUE_STARTS = (b",", b"{", b"[")
+_NO_VALUE_STARTS = bytes(byte for byte in range(256) if byte not in b",{[")
+_DIGITS = 2_000
+"""An integer of twice as many digits, which is near the most that Python reads, holds a whole block of them."""
 _FEW_VALUES = 1_000
 """Fewer are found before all bytes are counted."""
 
@@ -60,7 +63,17 @@ def is_heavy(text: bytes) -> bool:
     return False
 
 
-class Lightening:
+def is_within_limits(text: bytes) -> bool:
+    """True if arguments in an event, which is not heavy, can exceed no limit but that of depth; False for short events.
+
+    Those are looked through in no time, and may hold many values nevertheless.
+    """
+    if not HEAVY_FROM_BYTES < len(text) <= ARGS_CHARS_MAX:
+        return False
+    return not any(text[start : start + _DIGITS].isdigit() for start in range(0, len(text), _DIGITS))
+
+
+class ArgumentPruner:
     """A filter for oversized arguments in one event: go through `steps`, parse `text`, then `mark` the parsed value."""
 
     def __init__(self, text: bytes) -> None:
@@ -182,7 +195,7 @@ class _Extent:
 
 def _values_at_most(text: bytes) -> int:
     """The number of values if no list or object is empty: each is the first of its container or follows a comma."""
-    return sum(map(text.count, _VALUE_STARTS))
+    return len(text.translate(None, _NO_VALUE_STARTS))  # Half the time of counting one after the other.
 
 
 def _bare(text: bytes) -> bytes:

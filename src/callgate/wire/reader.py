@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
 from callgate.errors import JsonError, LimitExceededError, ProtocolError, UsageError
-from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
+from callgate.strict_json import DEPTH_MAX, SoundObject, parse, parse_isolating
 from callgate.types import JsonObject
-from callgate.wire.oversized_args import Lightening, is_heavy
+from callgate.wire.oversized_args import ArgumentPruner, is_heavy, is_within_limits
 from callgate.wire.stream_framing import Splitter, cut_in, excerpt, splitter_of
 
 __all__ = ["ResponseReader"]
@@ -159,7 +159,7 @@ class ResponseReader:
             if is_heavy(data):
                 return self._read_heavy(data)
             try:
-                return [parse(data, depth_max=_DEPTH_MAX)]
+                return [_parse_sound(data)]
             except JsonError:
                 pass  # Something else than one sound object; what exactly, the long way tells.
         chunks = self.feed(data)
@@ -224,7 +224,7 @@ class ResponseReader:
         left = self._left
         while left and not is_heavy(left[0]):
             try:
-                chunks += self._read(left.popleft())
+                chunks += self._read(left.popleft(), is_light=True)
             except (ProtocolError, LimitExceededError) as error:
                 self._fail(error)
         if chunks:
@@ -233,7 +233,7 @@ class ResponseReader:
 
     def _heavy_steps(self) -> Iterator[list[JsonObject]]:
         while self._left:
-            light = Lightening(self._left[0])
+            light = ArgumentPruner(self._left[0])
             try:
                 for _ in light.steps():
                     yield []
@@ -250,10 +250,10 @@ class ResponseReader:
         self._failure = error
         self._left.clear()
 
-    def _read(self, text: bytes) -> list[JsonObject]:
+    def _read(self, text: bytes, *, is_light: bool = False) -> list[JsonObject]:
         """The object of this text, or the objects of an array of them, which is how some error bodies are wrapped."""
         try:
-            value = _parse(text)
+            value = _parse(text, is_light=is_light)
         except JsonError:
             raise (cut_in("an event") if self._closed else _not_json(text)) from None
         if isinstance(value, dict):
@@ -278,14 +278,24 @@ def _as_bytes(data: Any) -> bytes:
     )
 
 
-def _parse(text: bytes) -> Any:
+def _parse(text: bytes, *, is_light: bool) -> Any:
     try:
-        return parse_isolating(text, depth_max=_DEPTH_MAX)
+        return _parse_sound(text) if is_light else parse(text, depth_max=_DEPTH_MAX)
+    except JsonError:
+        pass
+    try:
+        return parse_isolating(text, depth_max=_DEPTH_MAX, is_refused=True)
     except JsonError:
         shallow = _shallow(text)
         if shallow == text:
             raise
         return parse_isolating(shallow, depth_max=_DEPTH_MAX)
+
+
+def _parse_sound(text: bytes) -> Any:
+    """Parse an event that is not heavy; a long object is marked, so that it is not looked through again."""
+    value = parse(text, depth_max=_DEPTH_MAX)
+    return SoundObject(cast("JsonObject", value)) if text[:1] == b"{" and is_within_limits(text) else value
 
 
 def _shallow(text: bytes) -> bytes:

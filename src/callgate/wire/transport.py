@@ -1,6 +1,6 @@
 """The interface to HTTP clients of the program.
 
-`GeminiModel(..., http=...)` and `OpenAIModel(..., http=...)` take an `httpx2.AsyncClient`, an `httpx.AsyncClient`, or any
+`http=...` of `GeminiModel`, `OpenAIModel` and the other models takes an `httpx2.AsyncClient`, an `httpx.AsyncClient`, or any
 object that is a `Transport`: for recordings, for other protocols, for tests. It stays the program's own and is never closed.
 """
 
@@ -78,7 +78,7 @@ class CustomTransport:
     """A `Transport` of the program, with the times that callgate keeps."""
 
     client = None
-    """It has no client for requests other than `post`."""
+    """No client for requests other than `post`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -37,7 +37,7 @@ def is_worker() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a function is: its module, the module's file if it has one, and the way to it inside."""
+    """Address of a function: its module, the module's file if it has one, and the path inside it."""
 
     module: str
     qualname: str
@@ -45,7 +45,7 @@ class Address:
 
 
 def address_of(fn: Callable[..., Any], *, tool_name: str) -> Address:
-    """Where a worker finds this function.
+    """Return the address at which a worker finds this function.
 
     Raises:
         UsageError: it cannot be found by name: a lambda, a function inside another one, a bound method.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 __all__ = ["CONTROL", "FRAME", "READ_BYTES", "Listener", "Offer", "connect", "is_encrypted", "parcel", "parcels"]
 
 CONNECT_S = 2.0
-"""How long a connection, and the proof of its two ends, may take."""
+"""Seconds that a connection, and the authentication of its two ends, may take."""
 FRAME, CONTROL = b"f", b"c"
 """Kinds of parcels to a worker: a frame, or a message past the call that runs."""
 NONCE_BYTES = 32
@@ -60,7 +60,7 @@ class Listener:
                 sock.sendall(ours + _proof(self.offer, b"actor", theirs + ours))
                 if hmac.compare_digest(_read(sock, NONCE_BYTES), _proof(self.offer, b"program", theirs + ours)):
                     sock.sendall(b"!")
-                    return _kept_alive(sock)
+                    return _with_keepalive(sock)
             except OSError:
                 pass  # A stranger, or a program that has left.
             sock.close()
@@ -85,7 +85,7 @@ def connect(offer: Offer) -> socket.socket | None:
         if hmac.compare_digest(proof, _proof(offer, b"actor", ours + theirs)):
             sock.sendall(_proof(offer, b"program", ours + theirs))
             _read(sock, 1)
-            return _kept_alive(sock)
+            return _with_keepalive(sock)
     except OSError:
         pass
     sock.close()
@@ -129,7 +129,7 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return found
 
 
-def _kept_alive(sock: socket.socket) -> socket.socket:
+def _with_keepalive(sock: socket.socket) -> socket.socket:
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

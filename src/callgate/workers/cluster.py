@@ -1,4 +1,4 @@
-"""Where a pool's workers run when it is not this machine: the words for a Ray cluster, from a program or its environment.
+"""Configuration of remote workers: a Ray cluster, from a program or its environment.
 
 An address or a `RayCluster` comes in; what a tool needs goes out. Nothing here imports Ray or speaks to it.
 """
@@ -34,7 +34,7 @@ class RayCluster:
     address: str | None = None
     """Address of Ray: `ray://host:10001`, `host:6379`, `auto`. None: what `RAY_ADDRESS` says, else one on this machine."""
     namespace: str = "callgate"
-    """Where the actors are listed, named after their pool and session."""
+    """Namespace in which the actors are listed, named after their pool and session."""
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     """Tool -> what its actor reserves: `{"CPU": 2, "GPU": 1, "memory": 2e9}`. A session has one actor for each such set of
     needs; tools with the same needs share its state."""
@@ -45,6 +45,9 @@ class RayCluster:
     direct: bool = True
     """Calls go by a connection of their own to the machine of their actor, if it can be reached from here. It is not
     encrypted, and not used if Ray's own connections are."""
+    join_timeout_s: float = 180.0
+    """Seconds that a program may take to join. A head that starts no server for it, as a busy one, is asked again, up to
+    three times within this time, with a warning in the log; anything else in the way is an error at once."""
     init: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `ray.init`."""
 
@@ -53,6 +56,9 @@ class RayCluster:
             for name, amount in amounts.items():
                 if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise UsageError(f"RayCluster: {tool!r} needs {amount!r} of {name!r}; give a number above 0")
+        join_s = self.join_timeout_s
+        if isinstance(join_s, bool) or not isinstance(join_s, (int, float)) or not 0 < join_s < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"RayCluster(join_timeout_s={join_s!r}): give a number of seconds above 0")
 
     def needs_of(self, tool: str) -> Needs:
         """The resources that a tool needs of the machine that it runs on."""
@@ -60,7 +66,7 @@ class RayCluster:
 
 
 def cluster_from(cluster: str | RayCluster | None) -> RayCluster | None:
-    """Where a pool runs: the cluster that it asks for, else that of the environment, else this machine (None).
+    """Return the cluster of a pool: the one it asks for, else that of the environment, else this machine (None).
 
     `"none"` is this machine, `"ray"` is wherever Ray's own configuration points, anything else is an address.
     """

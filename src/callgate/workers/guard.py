@@ -21,7 +21,7 @@ MARK = "CALLGATE_WORKER"
 """The variable of the environment by which everything that a worker started is found when the worker itself is gone."""
 
 ROUNDS_MAX = 50
-"""How often the tree is read again before what was found is killed; each round finds what the one before had started."""
+"""Number of times that the tree is read again before a kill; each round finds what the last had started."""
 
 
 def children_of(*pids: int) -> set[int]:

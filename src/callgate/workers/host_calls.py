@@ -29,7 +29,7 @@ class HostCalls:
         self._call_tool: CallTool = job.call_tool or ToolContext(call_id=job.call_id, name=job.name).call_tool
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any]) -> None:
         """Take in a request of the worker, in any thread."""
         number, name, args = int(message["number"]), str(message["name"]), dict(message["args"])
         with contextlib.suppress(RuntimeError):  # The loop is gone, and with it the gate that could answer.
@@ -53,10 +53,10 @@ class HostCalls:
             return
         try:
             # In a thread: a worker that does not read would hold up the event loop.
-            await asyncio.to_thread(slot.tell, answer | {"value": json_safe(result.value).value})
+            await asyncio.to_thread(slot.send_to_call, answer | {"value": json_safe(result.value).value})
         except JsonError as error:
             sentence = f"The value of {name!r} cannot be passed on: {error}."
-            await asyncio.to_thread(slot.tell, answer | {"status": "failed", "error": sentence})
+            await asyncio.to_thread(slot.send_to_call, answer | {"status": "failed", "error": sentence})
 
     async def aclose(self) -> None:
         """The call is over: what it asked for is not wanted any more."""

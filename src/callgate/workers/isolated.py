@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callgate.definitions.function import ArgumentsInvalidError, FunctionTool
+from callgate.errors import UsageError
 from callgate.types import ToolContext, ToolResult
 from callgate.workers.address import address_of
 from callgate.workers.pool import WorkerPool, in_pool
@@ -39,10 +40,15 @@ class IsolatedFunction:
     """Runs a Python function in a worker process.
 
     Raises:
-        UsageError: another process cannot import the function.
+        UsageError: another process cannot import the function, or it needs `deps`, which stay in this one.
     """
 
     def __init__(self, tool: FunctionTool) -> None:
+        if tool.deps_types and not isinstance(None, tool.deps_types):
+            raise UsageError(
+                f"the tool {tool.definition.name!r} takes a ToolContext[{tool.deps_types[0].__name__}] and runs in a worker "
+                "process, which deps= does not reach: leave isolation='process' out, or the type of the context"
+            )
         self.definition = tool.definition
         self.running_values = tool.running_values
         self._tool = tool

@@ -38,11 +38,11 @@ class WorkerLimits:
     call_timeout_s: float = 30.0
     """The deadline of one call, unless its tool sets another."""
     stop_grace_s: float = 0.05
-    """How long a call that is over its deadline, or was cancelled, may take to end by itself before it is killed."""
+    """Seconds that a call past its deadline, or a cancelled one, may take to end by itself before it is killed."""
     queue: int = 1000
     """Calls that may wait; one more is refused at once."""
     queue_wait_s: float = 30.0
-    """How long a call may wait for a worker."""
+    """Seconds that a call may wait for a worker."""
     sessions: int = 10_000
     """Sessions at the same time; one more is refused."""
     session_ttl_s: float = 3600.0
@@ -54,9 +54,9 @@ class WorkerLimits:
     memory_bytes: int | None = None
     """The address space of each worker; a tool that wants more gets a MemoryError."""
     heartbeat_s: float = 2.0
-    """How often an idle worker has to show that it is there."""
+    """Seconds between two signs of life of an idle worker."""
     start_timeout_s: float = 60.0
-    """How long a worker may take to import the tool modules."""
+    """Seconds that a worker may take to import the tool modules."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -75,7 +75,7 @@ class Session:
     used: float
     needs: Needs = ()
     slot: object | None = None
-    """Where its state is."""
+    """Slot that has its state."""
     calls: int = 0
     """Calls that ended in that worker."""
     open: int = 0
@@ -85,11 +85,11 @@ class Session:
 
 
 def unheard(message: str, fraction: float | None = None) -> None:
-    """Nobody watches."""
+    """Ignore progress: there is no observer."""
 
 
 def unheard_item(item: Any) -> None:
-    """Nobody reads along."""
+    """Ignore output: there is no reader."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +108,7 @@ class Job:
     call_id: str = ""
     address: Address | None = None
     until: float | None = None
-    """When it is of no use any more, on the monotonic clock, wherever it is by then."""
+    """Time on the monotonic clock from which it is of no use any more, wherever it is by then."""
     paused_s: Callable[[], float] = lambda: 0.0
     """For how many seconds its clock has stood still so far, while a person was asked."""
     progress: Progress = unheard
@@ -123,7 +123,7 @@ class Job:
     has_begun: bool = False
     """True if a worker may have begun with it. One that died before it read of the call has not."""
     stop: tuple[ResultStatus, str] | None = None
-    """That it was cancelled, and what is said of it."""
+    """Status and message of its cancellation, if it was cancelled."""
     notes: list[str] = field(default_factory=list[str])
     seen: int = 0
     """Items that came."""
@@ -134,7 +134,7 @@ class Job:
     """Its result was delivered to the waiter, if there still is one."""
     timer: asyncio.TimerHandle | None = None
     slot: Any = None
-    """Who has it."""
+    """The slot that runs it."""
     needs: Needs = ()
     thread: int = field(default_factory=threading.get_ident)
     """The thread of its event loop, in which it was made."""

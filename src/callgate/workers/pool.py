@@ -22,7 +22,7 @@ from callgate.base_errors import checked_values, expect, expect_list
 from callgate.content.tool_names import is_reserved_server, unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
-from callgate.threads import NotBegunError
+from callgate.threads import NotStartedError
 from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
 from callgate.workers.cluster import RayCluster, cluster_from
@@ -104,15 +104,17 @@ class WorkerPool:
         # What was registered last comes first: Ray ends itself at exit, and a worker that is used after that is a crash.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
-        return RayWorker(self._cluster, self.name, session=slot.session_id, needs=slot.needs)
+        return RayWorker(
+            self._cluster, self.name, session=slot.session_id, needs=slot.needs, is_wanted=lambda: not slot.is_closing
+        )
 
     # Opening and closing -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the workers and waits until one of them is ready.
+        """Start the workers and wait until one of them is ready.
 
         Raises:
-            UsageError: a module cannot be imported, or the pool was closed.
+            UsageError: a module cannot be imported, the cluster cannot be joined, or the pool was closed.
         """
         if self._opened.done():
             self._opened.result()
@@ -121,7 +123,7 @@ class WorkerPool:
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     async def ready(self) -> None:
-        """Start the workers and waits until all of them are ready."""
+        """Start the workers and wait until all of them are ready."""
         await self.start()
         await asyncio.shield(asyncio.wrap_future(self._all_ready))
 
@@ -161,7 +163,7 @@ class WorkerPool:
 
     @property
     def health(self) -> dict[str, int]:
-        """How it is: workers that are ready, idle or starting, calls that wait, sessions, calls so far, workers replaced."""
+        """Counts of ready, idle and starting workers, waiting calls, sessions, calls so far and replaced workers."""
         return self._scheduler.health
 
     @property
@@ -179,7 +181,7 @@ class WorkerPool:
         """
         if not self._opened.done():
             self._begin()
-        wait_s = self._limits.start_timeout_s + CLOSE_S
+        wait_s = self._limits.start_timeout_s + CLOSE_S + (self._cluster.join_timeout_s if self._cluster else 0.0)
         try:
             self._opened.result(wait_s)
         except TimeoutError:
@@ -367,7 +369,7 @@ class _PoolTool:
     definition: ToolDefinition
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing: the problems of the tool's own types are known in the worker only."""
+        """Check nothing: the problems of the tool's own types are known in the worker only."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -400,7 +402,7 @@ async def in_pool(
         )
     except _CancelledInLine:
         if context.is_cancelled():
-            raise NotBegunError from None
+            raise NotStartedError from None
         raise
 
 

@@ -28,12 +28,11 @@ from typing import Any
 import callgate.workers.guard as guard_module
 from callgate.errors import JsonError
 from callgate.threads import without_paths
-from callgate.workers.environment import worker_environment
 from callgate.workers.frames import Frames, pack
 from callgate.workers.guard import children_of, kill_marked, kill_tree
 from callgate.workers.protocol import WorkerDiedError
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerProcess", "worker_environment"]
 
 output_logger = logging.getLogger("callgate.workers.output")
 
@@ -41,7 +40,7 @@ TAIL_LINES = 5
 TAIL_CHARS = 500
 READ_BYTES = 64 * 1024  # More is taken from the system anew for each read, which costs more than it saves.
 OUTPUT_BYTES_MAX = 64 * 1024
-"""How much of what a worker printed in one call is looked at."""
+"""Maximum bytes of a worker's output in one call that are read."""
 
 
 class WorkerProcess:
@@ -278,7 +277,7 @@ class WorkerProcess:
         return without_paths("\n".join(text.strip().splitlines()[-TAIL_LINES:]))[-TAIL_CHARS:]
 
     def death(self) -> WorkerDiedError:
-        """How it ended. Ends it, should it not have."""
+        """Return how it ended, after ending it if necessary."""
         self.kill()
         last = self.log_output()
         printed = f" Its last output was:\n{last}" if last else ""
@@ -286,7 +285,7 @@ class WorkerProcess:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, deed: Callable[..., object], *args: Any) -> None:
-    """Does something in the thread of an event loop; at once, if that loop does not run."""
+    """Run a function in the thread of an event loop; at once, if that loop does not run."""
     if loop.is_running():
         # RuntimeError: it was closed in this moment, and with it all that it looked at.
         with contextlib.suppress(RuntimeError):
@@ -323,16 +322,16 @@ class _Guard:
     def add(self, pid: int, mark: str) -> None:
         with self._lock:
             self._alive.add(f"{pid} {mark}")
-            if not self._tell(f"+{pid} {mark}\n"):
+            if not self._send(f"+{pid} {mark}\n"):
                 self._start()
-                self._tell("".join(f"+{one}\n" for one in self._alive))
+                self._send("".join(f"+{one}\n" for one in self._alive))
 
     def remove(self, pid: int, mark: str) -> None:
         with self._lock:
             self._alive.discard(f"{pid} {mark}")
-            self._tell(f"-{pid} {mark}\n")
+            self._send(f"-{pid} {mark}\n")
 
-    def _tell(self, text: str) -> bool:
+    def _send(self, text: str) -> bool:
         if self._sock is None:
             return False
         try:
@@ -380,3 +379,26 @@ _GUARD = _Guard()
 atexit.register(_GUARD.stop)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_GUARD.reset_after_fork)
+
+
+# The environment of a worker ----------------------------------------------------------------------------------------------
+
+# An allow-list, without the keys and tokens of the program.
+
+
+MORE = "CALLGATE_WORKER_ENV"
+"""The variable that names further ones, separated by commas; `NAME*` names all that begin like that."""
+NAMES = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "SHELL", "SYSTEMROOT",
+    "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "HF_HOME", "TERM", "NO_COLOR",
+    "SOURCE_DATE_EPOCH",
+})  # fmt: skip
+PREFIXES = ("LC_", "PYTHON", "CONDA_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_", "COVERAGE_", "COV_", "RAY_")
+
+
+def worker_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a worker gets: those that programs need in order to run, and those that the user has named."""
+    more = [word.strip() for word in ours.get(MORE, "").split(",") if word.strip()]
+    names = {word for word in more if not word.endswith("*")} | NAMES
+    prefixes = (*PREFIXES, *(word[:-1] for word in more if word.endswith("*")))
+    return {name: value for name, value in ours.items() if name in names or name.startswith(prefixes)}

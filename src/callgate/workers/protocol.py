@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from callgate.errors import CallgateError
-from callgate.threads import NOT_BEGUN
+from callgate.threads import NOT_STARTED
 from callgate.types import ResultStatus, ToolResult
 from callgate.workers.host_calls import HostCalls
 from callgate.workers.job import Job
@@ -98,7 +98,7 @@ class Worker(Protocol):
         ...
 
     def death(self) -> WorkerDiedError:
-        """How it ended. Ends it, should it not have."""
+        """Return how it ended, after ending it if necessary."""
         ...
 
     def kill(self) -> None:
@@ -124,7 +124,7 @@ class WorkerCall:
 
     @property
     def until(self) -> float:
-        """When somebody must look after it."""
+        """Time of the next check on it."""
         return self._deadline + self.job.paused_s() if self._kill_at is None else self._kill_at
 
     def is_overdue(self) -> bool:
@@ -139,7 +139,7 @@ class WorkerCall:
             self._worker.cancel(job.number)
         return False
 
-    def heard(self, message: Mapping[str, Any]) -> ToolResult | None:
+    def receive(self, message: Mapping[str, Any]) -> ToolResult | None:
         """Take in what the worker says; the result, once it is there."""
         job = self.job
         if message.get("id") != job.number:
@@ -157,13 +157,13 @@ class WorkerCall:
             )
         if message["op"] == "progress":
             job.last = message["message"]
-            _told(job.progress, message["message"], message["fraction"])
+            _notify(job.progress, message["message"], message["fraction"])
         elif message["op"] == "item":
             job.seen += 1
-            _told(job.on_item, message["value"])
+            _notify(job.on_item, message["value"])
         elif message["op"] == "ask":
             job.host_calls = job.host_calls or HostCalls(job)
-            _told(job.host_calls.hear, message)
+            _notify(job.host_calls.receive, message)
         return None
 
     def stopped(self) -> ToolResult:
@@ -185,12 +185,12 @@ class WorkerCall:
 
 def _effect(job: Job) -> str:
     if not job.has_begun:
-        return f" {NOT_BEGUN}"
+        return f" {NOT_STARTED}"
     unknown = job.definition is not None and not job.definition.read_only
     return " Whether it had its effect is not known." if unknown else ""
 
 
-def _told(listener: Callable[..., object], *words: Any) -> None:
+def _notify(listener: Callable[..., object], *words: Any) -> None:
     try:
         listener(*words)
     except Exception:

@@ -24,9 +24,9 @@ from callgate.workers.process import WorkerProcess
 __all__ = ["GROUPS", "Keeper"]
 
 TURN_S = 1.0
-"""How long a question for messages is kept open before it is answered with none."""
+"""Seconds that a poll for messages is kept open before it is answered with none."""
 ORPHAN_S = 5.0
-"""How long nobody has asked for messages before the program counts as dead, and the worker is ended."""
+"""Seconds without a poll after which the program counts as dead, and the worker is ended."""
 
 
 GROUPS = ("in", "past", "out")
@@ -56,7 +56,7 @@ class Keeper:
         self._process = WorkerProcess()
         self._folder: str | None = None
         self._asked_s: float | None = None
-        """When messages were last asked for."""
+        """Time of the last poll for messages."""
         self._listener: Listener | None = None
         self._ended = threading.Event()
 

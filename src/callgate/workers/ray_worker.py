@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import ray as untyped_ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from callgate.errors import JsonError, UsageError
 from callgate.workers.channel import CONTROL, FRAME, READ_BYTES, parcel
@@ -42,31 +43,76 @@ T = TypeVar("T")
 ray: Any = untyped_ray
 """Its types say less than they promise."""
 END_S = 2.0
-"""How long an actor may take to end its worker before it is killed itself."""
+"""Seconds that an actor may take to end its worker before it is killed itself."""
 RELAY_S = 60.0
-"""How long no direct connection is tried after one that failed: a firewall that drops packets costs each try seconds."""
+"""Seconds without a direct connection after one that failed: a firewall that drops packets costs each try seconds."""
+STARTS_MAX = 3
+"""The most actors that are tried if they end before they have begun: Ray puts some on a machine that has just died."""
+JOINS_MAX = 4
+"""Maximum attempts to join a head that has no server for this program, as a busy one."""
+_NO_SERVER = (
+    "Proxy failed to Connect to backend", "Starting Ray client server failed",
+    "psutil.ZombieProcess", "psutil.NoSuchProcess",
+)  # fmt: skip
+"""The words of Ray's head if the server that it starts for a program by ray:// did not answer in time, by default 30 s, or
+ended at once, as one does whose port another program has taken; the last two, if that was noticed while it was looked at."""
+_ATTEMPTS: list[Future[None]] = []
+"""The newest attempt to join."""
 _RELAYED_UNTIL: dict[str | None, float] = {}
 _NUMBERS = itertools.count(1)
 _LOCK = threading.Lock()
 
 
-def connect(cluster: RayCluster) -> None:
-    """Join the cluster, unless this program has joined one already.
+def connect(cluster: RayCluster, *, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    """Join the cluster, unless this program has joined one already. Tries again only where the head had no server for it.
 
     Raises:
-        UsageError: it cannot be reached.
+        UsageError: it cannot be reached, or was not joined within `join_timeout_s`.
     """
-    with _LOCK:
-        if ray.is_initialized():
-            return
-        joined: SimpleQueue[Exception | None] = SimpleQueue()
-        threading.Thread(target=_join, args=(cluster, joined), name="callgate-ray-join", daemon=True).start()
-        error = joined.get()
+    until = time.monotonic() + cluster.join_timeout_s
+    where = repr(cluster.address or "its own address")
+    late = f"the Ray cluster at {where} was not joined within {cluster.join_timeout_s:g} s; is its head overloaded?"
+    if not _LOCK.acquire(timeout=cluster.join_timeout_s):
+        raise UsageError(late)
+    try:
+        error = None if ray.is_initialized() else _joining_error(cluster, until, is_wanted)
+    except TimeoutError:
+        raise UsageError(late) from None
+    finally:
+        _LOCK.release()
     if error is not None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         said = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and lines[1:] else lines[0]  # A traceback of the head.
-        where = repr(cluster.address or "its own address")
         raise UsageError(f"the Ray cluster at {where} cannot be used: {said}{_token_hint()}") from error
+
+
+def _joining_error(cluster: RayCluster, until: float, is_wanted: Callable[[], bool]) -> BaseException | None:
+    """Join in a few attempts; return the error of the last one, None if it has joined.
+
+    Raises:
+        TimeoutError: the last attempt takes longer than there is time.
+    """
+    for number in range(1, JOINS_MAX + 1):
+        error = _attempt(cluster).exception(max(0.0, until - time.monotonic()))
+        why = next((words for words in _NO_SERVER if words in str(error)), None)
+        if error is None or why is None or number == JOINS_MAX or not is_wanted():
+            return error
+        if time.monotonic() >= until:
+            raise TimeoutError
+        logger.warning(
+            "the head of the Ray cluster at %s had no server for this program (attempt %d of %d): %s; trying again",
+            cluster.address, number, JOINS_MAX, why,
+        )  # fmt: skip
+    raise AssertionError("the last attempt returns")
+
+
+def _attempt(cluster: RayCluster) -> Future[None]:
+    """Begin to join; an attempt that a caller has not waited for to its end goes on, and is the one to wait for."""
+    if not _ATTEMPTS or _ATTEMPTS[-1].done():
+        joined: Future[None] = Future()
+        _ATTEMPTS[:] = [joined]
+        threading.Thread(target=_join, args=(cluster, joined), name="callgate-ray-join", daemon=True).start()
+    return _ATTEMPTS[-1]
 
 
 def _token_hint() -> str:
@@ -79,17 +125,32 @@ def _token_hint() -> str:
     )
 
 
-def _join(cluster: RayCluster, joined: SimpleQueue[Exception | None]) -> None:
+def _join(cluster: RayCluster, joined: Future[None]) -> None:
     options: dict[str, Any] = {"namespace": cluster.namespace, "log_to_driver": False, "configure_logging": False}
+    options |= cluster.init
+    if not options["log_to_driver"]:
+        _log_cluster_messages()
     try:
-        ray.init(address=cluster.address, **options | dict(cluster.init))
-    except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
-        joined.put(error)
+        ray.init(address=cluster.address, **options)
+    except Exception as error:  # Ray's client raises bare ones too; nobody else could end the wait.
+        joined.set_exception(error)
         return
-    joined.put(None)
+    joined.set_result(None)
     # A Ray on this machine is killed when the thread that started it ends: the kernel is told to, and takes a thread for a
     # process. So this one stays as long as the program.
     threading.Event().wait()
+
+
+def _log_cluster_messages() -> None:
+    """Log Ray's messages about its cluster: it prints to our output that a machine died, whatever its log settings are."""
+    from ray._private import worker  # No public name reaches it.
+
+    def log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
+        for line in data["lines"]:
+            logger.warning("Ray: %s", line)
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = log
 
 
 class RayWorker:
@@ -98,8 +159,16 @@ class RayWorker:
     pid = None
     reader = None
 
-    def __init__(self, cluster: RayCluster, pool: str, *, session: str | None, needs: Needs) -> None:
-        connect(cluster)
+    def __init__(
+        self,
+        cluster: RayCluster,
+        pool: str,
+        *,
+        session: str | None,
+        needs: Needs,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        connect(cluster, is_wanted=is_wanted)
         self.started, self.calls, self.gone = time.monotonic(), 0, False
         self._is_direct, self._cluster = cluster.direct, cluster.address
         self.name = f"{pool}:{session or '-'}:{os.getpid()}-{next(_NUMBERS)}"
@@ -115,6 +184,7 @@ class RayWorker:
         }
         if cluster.runtime_env is not None:
             options["runtime_env"] = dict(cluster.runtime_env)
+        self._options = options
         self._actor: Any = _actor_class().options(**options).remote()
         self._news = threading.Event()
         self._lock = threading.Lock()
@@ -128,7 +198,7 @@ class RayWorker:
         self._life: threading.Thread | None = None
         """The thread that waits in Ray for the end of the actor."""
         self._reasons: SimpleQueue[WorkerDiedError] = SimpleQueue()
-        """How the actor ended, as Ray says."""
+        """Deaths of the actor, as Ray reports them."""
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
         """Tell the worker what to import. Files go along, for machines that do not have them."""
@@ -140,7 +210,7 @@ class RayWorker:
         """Begin, and look after the worker until its end."""
         reads: threading.Thread | None = None
         try:
-            _fetched(self._actor.begin.remote(modules, path, memory))
+            self._begin_actor(modules, path, memory)
             self._sock = sock = self._connection()
             _in_thread("callgate-ray-send", self._send_all)
             if sock is None:
@@ -153,7 +223,23 @@ class RayWorker:
             self._reasons.put(died)
             if reads is not None:
                 reads.join(2 * END_S)  # What the worker sent before its end comes first.
-            self._hear([], died)
+            self._receive([], died)
+
+    def _begin_actor(
+        self, modules: Sequence[tuple[str, str | None, str | None]], path: list[str], memory: int | None
+    ) -> None:
+        """Begin the work of the actor, or of another one if it is gone: nothing has been asked of it yet."""
+        for number in range(2, STARTS_MAX + 1):
+            try:
+                _fetched(self._actor.begin.remote(modules, path, memory))
+            except RayActorError as error:
+                if self._closed:
+                    raise
+                logger.warning("the actor of %s ended before it began, trying another: %s", self.name, _first_line(error))
+                self._actor = _actor_class().options(**self._options | {"name": f"{self.name}.{number}"}).remote()
+            else:
+                return
+        _fetched(self._actor.begin.remote(modules, path, memory))
 
     def _connection(self) -> socket.socket | None:
         """A direct connection to the actor; None where there can be none."""
@@ -201,24 +287,24 @@ class RayWorker:
     def _listen(self) -> None:
         """Ask the actor for messages, through Ray."""
         while not self._closed and self._died is None:
-            self._hear(self._frames.feed(_fetched(self._actor.receive.remote())))
+            self._receive(self._frames.feed(_fetched(self._actor.receive.remote())))
 
     def _read(self, sock: socket.socket) -> None:
         """Read messages from the direct connection."""
         try:
             while data := sock.recv(READ_BYTES):
-                self._hear(self._frames.feed(data))
+                self._receive(self._frames.feed(data))
             how = "the connection to it ended"
         except (OSError, JsonError) as error:
             how = f"the connection to it broke: {_first_line(error)}"
         if self._closed or self._died is not None:
             return
         try:  # Ray may know more.
-            self._hear([], self._reasons.get(timeout=END_S))
+            self._receive([], self._reasons.get(timeout=END_S))
         except Empty:
-            self._hear([], WorkerDiedError(f"its Ray actor is gone: {how}."))
+            self._receive([], WorkerDiedError(f"its Ray actor is gone: {how}."))
 
-    def _hear(self, messages: list[dict[str, Any]], died: WorkerDiedError | None = None) -> None:
+    def _receive(self, messages: list[dict[str, Any]], died: WorkerDiedError | None = None) -> None:
         with self._lock:
             for message in messages:
                 if message.get("op") == "died":
@@ -260,11 +346,11 @@ class RayWorker:
         return _within(END_S, lambda: bool(_fetched(self._actor.has_children.remote())), True)
 
     def log_output(self) -> str:
-        """Nothing: the output of a worker stays on its machine; the end of it comes with the news of its death."""
+        """Return nothing: the output of a worker stays on its machine; the end of it comes with the report of its death."""
         return ""
 
     def death(self) -> WorkerDiedError:
-        """How it ended."""
+        """Return how it ended."""
         died = self._died or WorkerDiedError("its actor was killed.")
         self.kill()
         return died

@@ -1,4 +1,4 @@
-"""Who is next, and where: the slots of a pool, the sessions that live in them and the calls that wait for one.
+"""Scheduling of calls: the slots of a pool, the sessions assigned to them and the queue of calls.
 
 Jobs come in and go to slots, or are refused with a sentence; slots tell what became of them. Everything here is short and
 under one lock; nothing waits for a worker.
@@ -30,7 +30,7 @@ LOST = "The worker of this session is gone: what earlier calls had kept in its m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """How workers are made, and how many."""
+    """Factory and number of workers."""
 
     name: str
     size: int
@@ -46,7 +46,7 @@ class PoolConfig:
 
     @property
     def at_start(self) -> int:
-        """How many workers there are from the beginning."""
+        """Number of workers from the start."""
         return self.size if self.eager and self.affinity != "own" else 1
 
 
@@ -72,7 +72,7 @@ class Scheduler:
             make=config.make,
             ready=self._slot_ready,
             failed=self._slot_failed,
-            gone=self._slot_gone,
+            gone=self._remove_slot,
             ended=self._job_ended,
             again=self._job_again,
             may_recycle=self._may_recycle,
@@ -125,7 +125,7 @@ class Scheduler:
 
     @property
     def health(self) -> dict[str, int]:
-        """How it is, in numbers."""
+        """Return its statistics."""
         with self._lock:
             ready = len(self._ready)
             return {
@@ -349,7 +349,7 @@ class Scheduler:
         logger.warning("a worker of %r could not be started: %s", self._config.name, why)
         self._config.on_failed(why)
 
-    def _slot_gone(self, slot: Slot, why: str) -> None:
+    def _remove_slot(self, slot: Slot, why: str) -> None:
         with self._lock:
             if slot in self._ready and not self.is_closed:
                 self._replaced += 1
@@ -391,7 +391,7 @@ class Scheduler:
             job.deliver(result)
 
     def _job_again(self, slot: Slot, job: Job) -> bool:
-        self._slot_gone(slot, "a call ended it")
+        self._remove_slot(slot, "a call ended it")
         with self._lock:
             if self.is_closed:
                 return False

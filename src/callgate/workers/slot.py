@@ -26,10 +26,10 @@ __all__ = ["Slot", "SlotOwner", "StartFailedError"]
 logger = logging.getLogger("callgate.workers")
 
 BACKOFF_S = (0.0, 0.1, 0.5, 2.0, 5.0)
-"""How long to wait before the next start, by the number of starts that failed in a row."""
+"""Seconds to wait before the next start, by the number of consecutive starts that failed."""
 PONG_S = 10.0
 STARTS_MAX = 5
-"""How often a call is given to a worker that turns out to be dead."""
+"""Maximum number of dead workers that one call is given to."""
 
 WORN = "it was replaced, as it is after some time"
 _PING = pack({"op": "ping"})
@@ -51,7 +51,7 @@ class SlotOwner:
     ended: Callable[[Slot, Job, ToolResult, bool], None]
     """A job is over. The last argument: the slot can take another one."""
     again: Callable[[Slot, Job], bool]
-    """Takes a job back that may be run once more."""
+    """Callback for a job that may be run once more."""
     may_recycle: Callable[[Slot], bool]
 
 
@@ -78,9 +78,9 @@ class Slot:
         self._lock = threading.Lock()
         """Around the reading of answers. Never waited for while the lock of the pool is held."""
         self._over: str | None = None
-        """Why the worker is of no use any more."""
-        self._is_mad = False
-        """It sent something that makes no sense."""
+        """Reason why the worker is of no use any more."""
+        self._is_invalid = False
+        """True if the worker sent an invalid message."""
         self._parked_until = math.inf
         self._failures = 0
         self._closing = threading.Event()
@@ -92,6 +92,11 @@ class Slot:
         """The process that is there now."""
         worker = self.worker
         return worker.pid if worker else None
+
+    @property
+    def is_closing(self) -> bool:
+        """Return whether it ends with its job, and starts no other worker."""
+        return self._closing.is_set()
 
     @property
     def is_alive(self) -> bool:
@@ -121,7 +126,7 @@ class Slot:
         with contextlib.suppress(RuntimeError):
             job.loop.call_soon_threadsafe(worker.read_by, job.loop, self.look)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send_to_call(self, message: dict[str, Any]) -> None:
         """Say something to the call that runs. May wait."""
         if (worker := self.worker) is not None:
             worker.control(message)
@@ -153,14 +158,14 @@ class Slot:
                 self._owner.failed(self, str(error))
                 self._closing.wait(BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)])
                 continue
-            self._failures, self._over, self._is_mad = 0, None, False
+            self._failures, self._over, self._is_invalid = 0, None, False
             self._owner.ready(self, tools)
             why = self._serve(self.worker)
             self._owner.gone(self, why)
             # From here on it is given no job. One that came a moment before was read by nobody.
             if (call := self._call) is not None:
                 with self._lock:
-                    self._lost(call, WorkerDiedError(why, unread=True))
+                    self._handle_death(call, WorkerDiedError(why, unread=True))
             self._let_go(grace_s=0.5)
         self._let_go()
 
@@ -199,7 +204,7 @@ class Slot:
             self._parked_until = until
             worker.wait(until, listen=pinged is not None)
             with self._lock:
-                ponged = self._hear(worker)
+                ponged = self._receive(worker)
                 if self._over is not None and self._call is None:
                     return self._over
                 if why := self._ended_by(worker):
@@ -235,25 +240,25 @@ class Slot:
         if worker is None or not self._lock.acquire(blocking=False):
             return
         try:
-            self._hear(worker)
-            needs_thread = self._over is not None or self._is_mad or worker.gone
+            self._receive(worker)
+            needs_thread = self._over is not None or self._is_invalid or worker.gone
         finally:
             self._lock.release()
         if needs_thread:
             worker.read_by_none()  # Which wakes the thread.
 
-    def _hear(self, worker: Worker) -> bool:
+    def _receive(self, worker: Worker) -> bool:
         """Take in what the worker has sent; whether there was a sign of life among it that had been asked for."""
         ponged = False
         try:
             for message in worker.messages():
                 ponged = ponged or message.get("op") == "pong"
-                if (call := self._call) is not None and (result := call.heard(message)) is not None:
+                if (call := self._call) is not None and (result := call.receive(message)) is not None:
                     self._answered(worker, call, result, retire=bool(message.get("retire")))
         except Exception:
             # A worker is full of strangers' code and may send anything that has the form of a message.
             logger.exception("worker %s sent something that makes no sense", worker.pid)
-            self._is_mad = True
+            self._is_invalid = True
         return ponged
 
     def _answered(self, worker: Worker, call: WorkerCall, result: ToolResult, *, retire: bool) -> None:
@@ -279,11 +284,11 @@ class Slot:
     def _ended_by(self, worker: Worker) -> str | None:
         """Look whether the worker, or the time of its call, is over. Gives the reason if the worker is of no more use."""
         call = self._call
-        if self._is_mad:
+        if self._is_invalid:
             worker.kill()
-            return self._lost(call, WorkerDiedError("it sent something that makes no sense."))
+            return self._handle_death(call, WorkerDiedError("it sent something that makes no sense."))
         if worker.gone:
-            return self._lost(call, worker.death())
+            return self._handle_death(call, worker.death())
         if call is None or not call.is_overdue():
             return None
         worker.kill()
@@ -292,7 +297,7 @@ class Slot:
         self._end(call, call.stopped(), goes_on=False)
         return why
 
-    def _lost(self, call: WorkerCall | None, died: WorkerDiedError) -> str:
+    def _handle_death(self, call: WorkerCall | None, died: WorkerDiedError) -> str:
         why = died.how
         if call is None:
             return why

@@ -45,7 +45,7 @@ SESSION_ENDED = "session_ended"
 """A function of this name in a tool module is called with the id of a session that is over."""
 
 GUARD_S = 0.3
-"""How long a worker whose program is gone waits to be killed before it does that itself."""
+"""Seconds that a worker whose program is gone waits to be killed before it does that itself."""
 
 READ_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
@@ -134,7 +134,7 @@ class _Worker:
         return ask
 
     def serve(self) -> None:
-        """Does what the program asks for, one thing after another, until it says stop."""
+        """Execute the program's requests, one after another, until it sends stop."""
         frames = Frames()
         # Read here and not by a thread that hands on: that would cost every call a change of threads.
         while data := self._sock.recv(READ_BYTES):
@@ -322,7 +322,7 @@ _PLAIN: set[type[object]] = {type(None), bool, int, float, str, list, dict}
 
 
 def _unheard(item: object) -> None:
-    """Nobody reads along."""
+    """Ignore output: there is no reader."""
 
 
 def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:

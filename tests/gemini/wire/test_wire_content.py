@@ -18,7 +18,7 @@ from callgate.events import CallProposed
 from callgate.testing.answers import answer, call, text
 from callgate.testing.faults import fault, variants
 from callgate.testing.faults_content import FINISH_REASONS
-from callgate.wire.oversized_args import Lightening
+from callgate.wire.oversized_args import ArgumentPruner
 
 Play = Callable[..., Any]
 
@@ -338,9 +338,9 @@ def test_w53_others_run_after_each_step_through_a_million_arguments(
 ) -> None:
     rounds = 0
     seen: list[int] = []
-    steps = Lightening.steps
+    steps = ArgumentPruner.steps
 
-    def watched(light: Lightening) -> Iterator[None]:
+    def watched(light: ArgumentPruner) -> Iterator[None]:
         for _ in steps(light):
             seen.append(rounds)
             yield
@@ -359,7 +359,7 @@ def test_w53_others_run_after_each_step_through_a_million_arguments(
         assert len(seen) > 100
         assert all(later > earlier for earlier, later in itertools.pairwise(seen))
 
-    monkeypatch.setattr(Lightening, "steps", watched)
+    monkeypatch.setattr(ArgumentPruner, "steps", watched)
     play(story, [fault("W53", "many_keys"), "Done."], transport, log_level=30)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -26,7 +27,10 @@ import pytest
 
 HERE = Path(__file__).parent
 SCREENSHOTS = HERE.parent.parent.parent / "build" / "screenshots"
+MEASURES = HERE.parent.parent.parent / "build" / "page_measures.json"
 PATIENCE_S = 30
+START_S = 180
+"""How long a service may take to come up beside busy processes."""
 
 # Beside what a browser reports by itself: breaches of the policy, and whether anybody's script ran.
 WATCHER = """
@@ -64,7 +68,7 @@ class Served:
         command = [sys.executable, str(HERE / "page_app.py"), str(self.folder), str(self.port), *filter(None, [self.token])]
         with (self.folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        end_s = time.monotonic() + PATIENCE_S
+        end_s = time.monotonic() + START_S
         while not self._answers():
             assert self.process.poll() is None, (self.folder / "service.log").read_text("utf-8", "replace")
             assert time.monotonic() < end_s, "the service did not come up"
@@ -99,6 +103,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     service = Served(tmp_path_factory.mktemp("page"), Served.free_port())
     if getattr(request.module, "HOSTILE", False):
         (service.folder / "hostile").touch()
+    if getattr(request.module, "ASKING", False):
+        (service.folder / "asking").touch()
     service.start()
     yield service
     service.kill()
@@ -257,6 +263,18 @@ def _heard(said: Any, person: Person) -> None:
     # A service that is away, or that refuses, is reported by the browser as an error of its own.
     if said.type in ("error", "warning") and "Failed to load resource" not in said.text:
         person.faults.append(said.text)
+
+
+@pytest.fixture
+def measures() -> Callable[[dict[str, float]], None]:
+    """Notes figures beside those of the other tests, in build/page_measures.json."""
+
+    def note(figures: dict[str, float]) -> None:
+        MEASURES.parent.mkdir(exist_ok=True)
+        known = json.loads(MEASURES.read_text("utf-8")) if MEASURES.exists() else {}
+        MEASURES.write_text(json.dumps({**known, **figures}, indent=2) + "\n", "utf-8")
+
+    return note
 
 
 @pytest.fixture

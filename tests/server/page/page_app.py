@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import struct
 import sys
 import zlib
@@ -21,6 +22,8 @@ import uvicorn
 from callgate import FileTools, Gate, ToolError, tool
 from callgate.cli.file_undo import file_undo
 from callgate.errors import AuthError
+from callgate.machine.facts import UploadedFile
+from callgate.mcp import McpServer
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.providers import Provider, Providers
@@ -32,6 +35,7 @@ PORT = int(sys.argv[2])
 TOKEN = sys.argv[3] if len(sys.argv) > 3 else None
 SIGNALS = FOLDER / "signals"
 ROOT = FOLDER / "root"
+ASKING_SERVER = Path(__file__).parents[2] / "mcp" / "asking_server.py"
 PAYLOADS = json.loads((Path(__file__).parent / "xss.json").read_text("utf-8"))
 USAGE = {"promptTokenCount": 812, "candidatesTokenCount": 143, "thoughtsTokenCount": 64, "totalTokenCount": 1019}
 
@@ -105,6 +109,13 @@ def f(x):  # twice
 -old line
 +new line
 ```
+"""
+
+NOTED = """See [the **docs**][d], [d] and [a trap][bad]; it is so.[^1] The class [^abc] and a[0][1] stay.
+
+[d]: https://example.org/docs "Docs"
+[bad]: javascript:alert(1)
+[^1]: As *they* say.
 """
 
 WIDE_TABLE = "\n".join(
@@ -192,6 +203,10 @@ def write(path: str = "notes.md", content: str = NEW_NOTES) -> Any:
     return call("write_file", path=path, content=content)
 
 
+def edit(old: str, new: str) -> Any:
+    return call("edit_file", path="notes.md", old_string=old, new_string=new)
+
+
 def hostile(done: int) -> Any:
     """First every payload as text and as the result of a call; then as errors; then as names; then as the answer."""
     if not done:
@@ -206,6 +221,8 @@ def hostile(done: int) -> Any:
 SCRIPTS: dict[str, Callable[[str, int], Any]] = {
     "hello": lambda said, done: [thought("They want to know what the gate is made of."), text(ANSWER)],
     "write": lambda said, done: [text("I will write it."), write()] if not done else "I have added it to **notes.md**.",
+    "amend": lambda said, done: edit("bread", "toast") if not done else "Amended.",
+    "misfit": lambda said, done: edit("no such text", "x") if not done else "It did not fit.",
     "again": lambda said, done: [write("plan.md", "1. read\n2. write\n")] if not done else "The plan is there.",
     "weather": lambda said, done: [
         call("weather", city="Graz", delay_s=0.25), call("weather", city="Ljubljana", delay_s=0.45),
@@ -223,10 +240,14 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
         {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42\n"}},
         text("It is dry in Oslo."),
         {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(_png()).decode()}},
+        {"inlineData": {"mimeType": "audio/L16;codec=pcm;rate=24000", "data": base64.b64encode(bytes(24_000)).decode()}},
     ],
+    "book": lambda said, done: call("book") if not done else "It is booked.",
     "table": lambda said, done: WIDE_TABLE,
     "formulas": lambda said, done: FORMULAS,
+    "notes": lambda said, done: NOTED,
     "joiners": lambda said, done: "\U0001f469\u200d\U0001f33e \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 pay\u200cme",
+    "flow": lambda said, done: ANSWER * 25,
     "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
 }  # fmt: skip
 
@@ -239,8 +260,29 @@ def script(request: ModelRequest) -> Any:
     return answer(*parts, usage=USAGE)
 
 
+class Uploads:
+    """The files of the model: what is uploaded is kept in FOLDER/uploaded."""
+
+    takes_uploads = True
+
+    async def upload(self, media: Media, progress: Any = None) -> UploadedFile:
+        if (SIGNALS / "no-uploads").exists():
+            raise AuthError("uploads are not allowed with this key")
+        assert media.path is not None
+        shutil.copy(media.path, FOLDER / "uploaded")
+        return UploadedFile(name="files/one", uri="https://files.test/one", mime_type=media.mime_type, size=1)
+
+    def find(self, uri: str) -> None:
+        return None
+
+    def use(self, file: UploadedFile, session: str) -> None:
+        pass
+
+
 class Puppet(ScriptedModel):
     """Answers as the script says; the prompt `slow` is held up in the middle of its answer."""
+
+    files = Uploads()
 
     async def generate(self, request: ModelRequest) -> AsyncIterator[Any]:
         number = 0
@@ -252,6 +294,8 @@ class Puppet(ScriptedModel):
                 chunk = {**chunk, "candidates": [{**chunk["candidates"][0], "groundingMetadata": GROUNDING}]}
             yield chunk
             number += 1
+            if prompt.startswith("flow"):
+                await asyncio.sleep(0.005)  # clock: a model that takes its time
             if number == 10 and prompt.startswith("slow"):
                 await signal("slow")
 
@@ -277,6 +321,12 @@ class Oddly:
         return []
 
 
+def asking() -> list[Any]:
+    """A server that asks the person, for the tests that want it."""
+    command = [sys.executable, str(ASKING_SERVER)]
+    return [McpServer("asking", command=command, start_s=60)] if (FOLDER / "asking").exists() else []
+
+
 def main() -> None:
     for folder in (SIGNALS, ROOT):
         folder.mkdir(parents=True, exist_ok=True)
@@ -293,6 +343,7 @@ def main() -> None:
             big_text,
             echo,
             broken,
+            *asking(),
         ],
         store=str(FOLDER / "sessions.db"),
         prices={"puppet": Price(input=0.3, output=2.5)},

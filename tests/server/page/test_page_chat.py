@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_a_message_typed_during_a_run_is_sent_when_it_ends(person: Any, served: 
     person.say("slow answer, please")
     expect(person.page.locator(".answer")).to_contain_text("One two three")
     person.say("and then this")
-    expect(person.page.locator(".queued")).to_contain_text("Sent when the run ends: and then this")
+    expect(person.page.locator(".queued-message")).to_contain_text("Sent when the run ends: and then this")
     served.let("slow")
     expect(person.page.locator(".answer").last).to_have_text("You said: and then this")
     person.rest()
@@ -94,7 +95,7 @@ def test_a_queued_message_comes_back_to_the_field_when_the_run_is_stopped(person
     person.say("slow answer, please")
     expect(person.page.locator(".answer")).to_contain_text("One two three")
     person.say("not yet")
-    person.page.click(".queued >> text=Take back")
+    person.page.click(".queued-message >> text=Take back")
     assert person.page.input_value("#prompt") == "not yet"
     person.page.press("#prompt", "Enter")
     person.page.click("#stop")
@@ -147,10 +148,32 @@ def test_files_are_attached_by_button_paste_and_drop_and_shown_after_a_reload(pe
     expect(page.locator(".answer")).to_contain_text("milk and honey")
 
 
-def test_a_file_that_is_too_large_is_refused_in_a_sentence(person: Any) -> None:
-    person.page.set_input_files("#files", [{"name": "big.bin", "mimeType": "application/zip", "buffer": bytes(7_100_000)}])
-    expect(person.page.locator("#banner")).to_contain_text("big.bin is too large")
-    expect(person.page.locator(".chip")).to_have_count(0)
+BIG = {"name": "big.pdf", "mimeType": "application/pdf", "buffer": b"%PDF" + bytes(range(250)) * 60_000}
+
+
+def test_a_large_file_is_uploaded_in_pieces_and_goes_with_the_message_as_a_reference(person: Any, served: Any) -> None:
+    page = person.page
+    page.set_input_files("#files", [BIG])
+    expect(page.locator(".chip")).to_have_text(re.compile(r"^big\.pdf, 14\.3 MB$"))
+    assert (served.folder / "uploaded").read_bytes() == BIG["buffer"]
+    person.ask("look at this")
+    for _ in range(2):
+        expect(page.locator(".said")).to_contain_text("https://files.test/one")
+        page.reload()
+
+
+def test_a_large_file_that_cannot_be_uploaded_says_why_and_is_not_sent(person: Any, served: Any) -> None:
+    page = person.page
+    served.let("no-uploads")
+    page.set_input_files("#files", [BIG])
+    expect(page.locator("#banner")).to_contain_text("big.pdf could not be uploaded: ")
+    expect(page.locator("#banner")).to_contain_text("uploads are not allowed with this key")
+    expect(page.locator(".chip")).to_have_count(0)
+    served.hold("no-uploads")
+    page.select_option("#provider", "parrot")
+    page.set_input_files("#files", [BIG])
+    expect(page.locator("#banner")).to_contain_text("big.pdf is too large: with another model than the service's own")
+    expect(page.locator(".chip")).to_have_count(0)
 
 
 def test_formulas_stay_as_written_and_code_is_coloured(person: Any) -> None:

@@ -79,7 +79,7 @@ def test_the_scope_of_always_stands_on_its_button_and_the_diff_stays_on_the_card
     before = notes.read_text("utf-8")
     person.say("write that down")
     always = person.page.locator("[data-answer=always]")
-    expect(always).to_contain_text("Always in this session for /*")
+    expect(always).to_contain_text("Always in this session for any file directly in the top folder")
     expect(always.locator("kbd")).to_have_text("a")
     person.decide("yes")
     person.rest()
@@ -145,3 +145,37 @@ def test_a_conversation_that_a_newer_version_has_written_to_is_named_so_and_the_
     other.open()
     other.ask("hello from a new one")
     expect(other.page.locator(".said")).to_have_text(["hello from a new one"])
+
+
+def test_a_message_sent_beside_one_of_another_tab_leaves_no_hole(person: Any, visitor: Callable[..., Any]) -> None:
+    person.ask("first")
+    other = visitor()
+    other.open(person.session)
+    expect(other.page.locator(".turn")).to_have_count(1)
+
+    def unchanged(route: Any) -> None:
+        """The other tab does not look again before it sends."""
+        route.fulfill(status=304) if "if-none-match" in route.request.headers else route.continue_()
+
+    other.page.route("**/api/v1/sessions/*", unchanged)
+    person.ask("second")
+    other.ask("third")
+    headings = ["You asked: first", "You asked: second", "You asked: third"]
+    expect(other.page.locator(".turn h2")).to_have_text(headings)
+    expect(person.page.locator(".turn h2")).to_have_text(headings)
+
+
+def test_a_call_whose_service_was_killed_is_interrupted_and_not_running(person: Any, served: Any) -> None:
+    served.hold("count")
+    person.say("count the lines")
+    expect(person.page.locator(".call .statebox")).to_have_text("Running")
+    served.kill()
+    served.start()
+    for _ in range(2):
+        expect(person.page.locator("#banner")).to_contain_text("was interrupted")
+        expect(person.page.locator(".call .statebox")).to_have_text("Interrupted")
+        person.page.reload()
+    served.let("count")
+    person.page.click("#banner >> text=Continue")
+    expect(person.page.locator(".call .statebox")).to_have_text("Done")
+    person.rest()

@@ -22,7 +22,6 @@ HOSTILE = True
 
 HERE = Path(__file__).parent
 PAYLOADS: list[str] = json.loads((HERE / "xss.json").read_text("utf-8"))
-MEASURES = HERE.parent.parent.parent / "build" / "page_measures.json"
 
 
 def elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
@@ -53,7 +52,7 @@ TRACES = """() => ({
   attributes: [...document.querySelectorAll("*")].flatMap((node) => node.getAttributeNames())
     .filter((name) => name.startsWith("on")),
   links: [...document.querySelectorAll("a[href]")].map((a) => a.getAttribute("href"))
-    .filter((href) => !/^(https?:\\/\\/|mailto:|#|blob:)/.test(href)),
+    .filter((href) => !/^(https?:\\/\\/|mailto:|\\/?#|blob:)/.test(href)),
   pictures: [...document.querySelectorAll("img")].map((img) => img.getAttribute("src"))
     .filter((src) => !/^(\\/static\\/icon\\.svg$|blob:)/.test(src)),
 })"""
@@ -171,6 +170,72 @@ def test_an_answer_in_pieces_becomes_what_it_becomes_as_a_whole(person: Any, sca
     assert different == []
 
 
+def test_an_answer_in_pieces_that_are_not_all_read_at_once_becomes_what_it_becomes_as_a_whole(person: Any) -> None:
+    blocks = [
+        "```py\nx = 1 # a\n\n\n``\ny\n```", "one *two\nthree* `four`", "- a\n- b\n\n  c", "1. d\n\n2. e\n\n10. f",
+        "| a | b |\n|---|--:|\n| 1 | 2 |", "> q *r*\n> s", "Title\n---", "# h\ntext\n- item\n\nno item", "$$\na*b*c\n$$",
+        "see [it][d]", "[d]: https://example.org/a", "~~~\n```\n~~~\nright after",
+    ]  # fmt: skip
+    samples = ["\n\n".join(blocks), "\r\n\r\n".join(blocks), "\n\n".join(reversed(blocks)), *blocks, *PAYLOADS[:20]]
+    different = person.page.evaluate(
+        """async (samples) => {
+          const { MarkdownStream, markdown } = await import("/static/markdown.js");
+          const different = [];
+          for (const text of samples) for (const eager of [0, 10, 4000]) for (const size of [1, 2, 3, 7, 20]) {
+            const whole = document.createElement("div");
+            whole.append(...markdown(text));
+            const grown = document.createElement("div");
+            const stream = new MarkdownStream(grown, { eager });
+            for (let at = 0; at < text.length; at += size) stream.add(text.slice(at, at + size));
+            stream.end();
+            if (!whole.isEqualNode(grown)) different.push([eager, size, text]);
+          }
+          return different;
+        }""",
+        samples,
+    )
+    assert different == []
+
+
+def test_a_growing_answer_is_drawn_with_work_that_grows_with_its_length(person: Any) -> None:
+    drawn = person.page.evaluate(
+        """async () => {
+          const { MarkdownStream } = await import("/static/markdown.js");
+          const shapes = {
+            paragraph: ["", "word *two* three "],
+            lines: ["", "a line of `words`\\n"],
+            code: ["```python\\n", "x = 1  # one\\n"],
+            comment: ["```c\\n/* ", "never closed\\n"],
+            list: ["", "- an item\\n"],
+            "loose list": ["", "1. an item\\n\\n"],
+            table: ["| a |\\n|---|\\n", "| cell |\\n"],
+            quote: ["", "> said\\n"],
+            "almost fences": ["```\\n", "``\\n"],
+          };
+          const drawn = {};
+          for (const [name, [head, shape]] of Object.entries(shapes)) {
+            const node = document.createElement("div");
+            let put = 0;
+            const observer = new MutationObserver(() => {});
+            observer.observe(node, { childList: true, subtree: true });
+            const stream = new MarkdownStream(node);
+            const text = head + shape.repeat(60_000 / shape.length);
+            const size = 100;
+            for (let at = 0; at < text.length; at += size) {
+              stream.add(text.slice(at, at + size));
+              const added = observer.takeRecords().flatMap(({ addedNodes }) => [...addedNodes]);
+              for (const each of added) put += each.textContent.length;
+            }
+            drawn[name] = put / text.length;
+          }
+          return drawn;
+        }"""
+    )
+    # Blocks of up to 4,000 characters are drawn with every piece (40 times here), longer ones nine times in all.
+    assert {name: times for name, times in drawn.items() if times > 12} == {}
+    assert min(drawn.values()) > 0
+
+
 def test_markdown_full_of_open_marks_is_read_in_time_that_grows_with_its_length(person: Any) -> None:
     steps = person.page.evaluate(
         """async () => {
@@ -234,7 +299,9 @@ HANGS_MS = 4000
 """Far beyond what was measured (see docs/page.md), far below what a page that lays out everything at once takes."""
 
 
-def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(visitor: Callable[..., Any], served: Any) -> None:
+def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(
+    visitor: Callable[..., Any], served: Any, measures: Callable[..., None]
+) -> None:
     said = "Some words, a `name`, a list:\n\n- one\n- two\n\n```python\nprint('three')\n```\n"
     contents = [
         {"role": role, "parts": [{"text": f"{number}: {said if role == 'model' else 'and what about that?'}"}]}
@@ -276,8 +343,7 @@ def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(visitor:
     assert person.page.locator(".result pre").evaluate("pre => pre.textContent.length") > 1_000_000
     measured["longest_task_megabyte_ms"] = max(person.page.evaluate("window.__tasks"), default=0)
     measured["typing_with_megabyte_ms"] = person.page.evaluate(TYPED)
-    MEASURES.parent.mkdir(exist_ok=True)
-    MEASURES.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
+    measures(measured)
     # How long the service takes to read them is not the page's; whether the page can be used meanwhile is.
     blocking = {name: value for name, value in measured.items() if "task" in name or "typing" in name}
     assert {name: value for name, value in blocking.items() if value > HANGS_MS} == {}

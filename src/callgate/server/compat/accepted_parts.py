@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 from callgate.definitions.json_node import ShapeError
 from callgate.definitions.transfer import STANDS_IN
 from callgate.server.errors import HttpError
+from callgate.setting_values import SHARED_FORMS, ValueForm, flag, whole
 from callgate.types import JsonObject, Loss
 
 __all__ = [
@@ -63,48 +64,21 @@ def checked_setting(field: str, setting: str, value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The form of a setting's value."""
-
-    words: str
-    fits: Callable[[Any], bool]
-
-
-def _whole(lowest: int, highest: int) -> _Form:
-    def fits(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
-
-    return _Form(f"a whole number from {lowest} to {highest}", fits)
-
-
-def _number(lowest: float, highest: float) -> _Form:
-    def fits(value: Any) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and lowest <= value <= highest
-
-    return _Form(f"a number from {lowest:g} to {highest:g}", fits)
-
-
 _BYTES = ("data", "file_data")
 """Fields with bytes."""
 _IDS = ("id", "call_id", "tool_call_id", "tool_use_id", "toolCallId")
 """Fields with ids, in all the APIs."""
-_FORMS: Mapping[str, _Form] = {
-    "max_output_tokens": _whole(1, 2**31 - 1),
-    "top_k": _number(0, 2**31 - 1),  # Clients of Google send it as a float.
-    "seed": _whole(-(2**63), 2**63 - 1),
-    "temperature": _number(0, 2),
-    "top_p": _number(0, 1),
-    "presence_penalty": _number(-2, 2),
-    "frequency_penalty": _number(-2, 2),
-    "stop_sequences": _Form(
+_FORMS: Mapping[str, ValueForm] = {
+    **SHARED_FORMS,
+    "seed": whole(-(2**63), 2**63 - 1),
+    "stop_sequences": ValueForm(
         "a text, or a list of texts",
         lambda value: isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)),  # pyright: ignore[reportUnknownVariableType]
     ),
-    "parallel_tool_calls": _Form("true or false", lambda value: isinstance(value, bool)),
-    "logit_bias": _Form("an object", lambda value: isinstance(value, dict)),
-    "user": _Form("a text", lambda value: isinstance(value, str)),
-    "thinking": _Form("a text or a whole number", lambda value: isinstance(value, str) or type(value) is int),
+    "parallel_tool_calls": flag(),
+    "logit_bias": ValueForm("an object", lambda value: isinstance(value, dict)),
+    "user": ValueForm("a text", lambda value: isinstance(value, str)),
+    "thinking": ValueForm("a text or a whole number", lambda value: isinstance(value, str) or type(value) is int),
 }
 """Setting -> the form of its value."""
 _DATA_URL = re.compile(r"data:[^,]*;base64,(?P<data>[A-Za-z0-9+/_=\s-]+)", re.IGNORECASE)
@@ -171,7 +145,7 @@ class PartTable:
     """The word for one of them in messages."""
     taken: Mapping[str, Carry]
     index: str = "[{}]"
-    """How its API writes a place in a list."""
+    """Notation of the API for a place in a list."""
     kind_of: Callable[[JsonObject], str | None] = lambda part: cast("str | None", part.get("type"))
     field: str = ".type"
     """The field of a part that says what it is."""

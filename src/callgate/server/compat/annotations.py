@@ -16,7 +16,7 @@ from callgate.server.compat.chat_request import EXTRA, GOOGLE
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["SaidText", "TextBlock", "extra_fields", "logprobs_of", "media_fields", "message_fields", "metadata_fields"]
+__all__ = ["AnswerText", "TextBlock", "extra_fields", "logprobs_of", "media_fields", "message_fields", "metadata_fields"]
 
 
 def message_fields(content: Content, raw: Sequence[Mapping[str, Any]]) -> JsonObject:
@@ -74,7 +74,7 @@ def extra_fields(
     return {EXTRA: {GOOGLE: extra}} if extra else {}
 
 
-class SaidText:
+class AnswerText:
     """The parts of an answer as they were said, so that a passage is found in the block that has it."""
 
     def __init__(self) -> None:

@@ -160,14 +160,15 @@ class Pieces(_Completion):
         return b"".join(self._piece(delta) for part in said for delta in self._deltas(part))
 
     def end(self) -> bytes:
-        """How it ended, the tokens if they were asked for, and the last line."""
+        """Write the finish reason, the tokens if they were requested, and the last line."""
         if self._has_failed:
             return DONE
         reason = self._reason(self._native, has_calls=self._count > 0)
         said: list[Part] = [text_part("".join(self._texts))] if self._texts else []
         about = metadata_fields(said, self._reported.raw, self._steps)
         last = self._piece(about) if about else b""
-        last += self._piece({}, finish_reason=reason, native_finish_reason=self._native)
+        likely = logprobs_of(self._reported.raw)
+        last += self._piece({}, finish_reason=reason, native_finish_reason=self._native, logprobs=likely)
         if self._counts:
             last += self._event({"choices": [], "usage": usage_json(self._usage or Usage())})
         return last + DONE
@@ -189,7 +190,7 @@ class Pieces(_Completion):
         elif fields := media_fields(part):
             yield fields
 
-    def _piece(self, delta: JsonObject, **ends: str) -> bytes:
+    def _piece(self, delta: JsonObject, **ends: str | JsonObject | None) -> bytes:
         if not self._has_begun:
             self._has_begun = True
             delta = {"role": "assistant", "content": "", **delta}

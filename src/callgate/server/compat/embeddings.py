@@ -34,7 +34,7 @@ INPUTS_MAX = 2_048
 _TOKENS: JsonObject = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 OPENAI_REQUEST: JsonObject = {
     "type": "object",
-    "description": "As OpenAI's embedding request.",
+    "description": "OpenAI's embedding request.",
     "required": ["model", "input"],
     "properties": {
         "model": {"type": "string", "minLength": 1, "maxLength": 200},

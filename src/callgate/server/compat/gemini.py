@@ -54,7 +54,7 @@ CONTENT: JsonObject = {
 }
 REQUEST: JsonObject = {
     "type": "object",
-    "description": "As Google's GenerateContentRequest.",
+    "description": "Google's GenerateContentRequest.",
     "required": ["contents"],
     "properties": {
         "contents": {"anyOf": [{"type": "array", "items": CONTENT, "minItems": 1, "maxItems": MESSAGES_MAX}, CONTENT]},
@@ -71,17 +71,17 @@ COUNT: JsonObject = {
 }
 EMBED: JsonObject = {
     "type": "object",
-    "description": "As Google's EmbedContentRequest.",
+    "description": "Google's EmbedContentRequest.",
     "required": ["content"],
     "properties": {"content": {"type": "object"}},
 }
 EMBED_BATCH: JsonObject = {
     "type": "object",
-    "description": "As Google's BatchEmbedContentsRequest.",
+    "description": "Google's BatchEmbedContentsRequest.",
     "required": ["requests"],
     "properties": {"requests": {"type": "array", "items": EMBED, "minItems": 1, "maxItems": INPUTS_MAX}},
 }
-ANSWER: JsonObject = {"type": "object", "description": "As Google's GenerateContentResponse."}
+ANSWER: JsonObject = {"type": "object", "description": "Google's GenerateContentResponse."}
 MODEL: JsonObject = {
     "type": "object",
     "required": ["name", "supportedGenerationMethods"],
@@ -157,7 +157,7 @@ async def stream(service: Service, request: Request) -> Response:
 
 
 async def count(service: Service, request: Request) -> Response:
-    """How many tokens a request has: as the model counts them if it can say, else about as many, by its bytes."""
+    """Count the tokens of a request: with the model if it can, else an estimate by bytes."""
     body = await read_json(request, COUNT)
     inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
     gate = await gate_named(service, request.path_params["model"])
@@ -173,7 +173,7 @@ async def counted_tokens(
     built_in: Sequence[JsonObject],
     system: str | None,
 ) -> int:
-    """How many tokens a request has, by the model's count or about."""
+    """Count the tokens of a request, with the model or as an estimate."""
     asked = ModelRequest(
         conversation=Conversation(contents),
         definitions=tuple(definitions),
@@ -250,7 +250,7 @@ async def _answer(service: Service, request: Request, encoder: Encoder) -> Respo
         raise HttpError(400, "invalid_request", "contents: there is nothing to answer")
     begun = await begin(service, _compat_request(request, incoming, stream=encoder.streams), request)
     chunks = _with_ids(begun.chunks, begun.id)
-    return StreamingReply(chunks, encoder, service.options, begun.headers)
+    return StreamingReply(chunks, encoder, service.options, begun.headers, begun.failure_headers)
 
 
 def _compat_request(request: Request, incoming: Incoming, *, stream: bool) -> CompatRequest:
@@ -300,7 +300,7 @@ class Events:
         return b"data: %b\r\n\r\n" % strict_json.dump(item)
 
     def end(self) -> bytes:
-        """Nothing: the stream just ends."""
+        """Write nothing: the stream just ends."""
         return b""
 
     def failed(self, problem: JsonObject) -> bytes:

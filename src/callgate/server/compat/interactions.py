@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +24,7 @@ from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
 from callgate.server.body import off_loop, read_json
-from callgate.server.compat.accepted_parts import PartTable, as_is, needs, reading, refuse_left_out, skipped
+from callgate.server.compat.accepted_parts import reading, refuse_left_out
 from callgate.server.compat.interactions_answer import (
     EventWriter,
     WholeWriter,
@@ -34,14 +34,15 @@ from callgate.server.compat.interactions_answer import (
     steps_of,
     usage_json,
 )
+from callgate.server.compat.interactions_input import carried_input, check_results
 from callgate.server.compat.prompts import USUAL, CompatRequest, begin, said_in, waits_sentence, with_prompt
 from callgate.server.compat.stored_exchanges import (
     INTERRUPTED,
     ExchangeId,
     StoredExchange,
     cancel_exchange,
-    delete_exchange,
     find_exchange,
+    forget_exchange,
     keep_passed_on,
     new_place,
     place_of_run,
@@ -63,7 +64,7 @@ __all__ = ["routes"]
 
 _REQUEST: JsonObject = {
     "type": "object",
-    "description": "As Google's CreateModelInteraction.",
+    "description": "Google's CreateModelInteraction.",
     "required": ["model", "input"],
     "properties": {
         "model": {"type": "string"},
@@ -81,43 +82,15 @@ _REQUEST: JsonObject = {
         "background": {"type": "boolean"},
     },
 }
-_ANSWER: JsonObject = {"type": "object", "description": "As Google's Interaction."}
+_ANSWER: JsonObject = {"type": "object", "description": "Google's Interaction."}
 _PREFIX, _NOUN = "v1_", "Interaction"
 GOES_ON = "by the id of this interaction, which is in the session {session}, as previous_interaction_id"
 _NOT_STORED = "in the session {session} there, since an interaction with store false cannot be continued"
-_MEDIA = needs("data", "uri")
-_CONTENT = PartTable("content", {"text": as_is, "image": _MEDIA, "audio": _MEDIA, "video": _MEDIA, "document": _MEDIA})
-"""The contents of an input, and how each is carried."""
-
-
-def _said(step: JsonObject, where: str) -> list[JsonObject]:
-    return [{**step, "content": _CONTENT.carried(step.get("content"), f"{where}.content")}]
-
-
-def _result(step: JsonObject, where: str) -> list[JsonObject]:
-    return [{**step, "result": _CONTENT.carried(step.get("result"), f"{where}.result")}]
-
-
-_AT_GOOGLE = (
-    "google_search", "code_execution", "url_context", "google_maps", "file_search", "mcp_server_tool", "retrieval",
-    "processing",
-)  # fmt: skip
-_INPUT = PartTable("content or step", {
-    **_CONTENT.taken, "user_input": _said, "model_output": _said, "thought": as_is, "function_call": as_is,
-    "function_result": _result,
-    # Records of what an answer did at Google, which its text speaks of.
-    **{f"{name}_{end}": skipped for name in _AT_GOOGLE for end in ("call", "result")},
-})  # fmt: skip
-"""The contents or steps of an input, and how each is carried."""
 
 
 def _read(body: JsonObject) -> IncomingInteraction:
     """Read a request, and refuse contents that no model would be sent."""
-    given: Any = body.get("input")
-    if isinstance(given, dict):
-        body = {**body, "input": _INPUT.one(cast("JsonObject", given), "input")}
-    elif isinstance(given, list):
-        body = {**body, "input": _INPUT.carried(given, "input")}
+    body = carried_input(body)
     with reading(""):
         incoming = read_interaction(body)
     refuse_left_out(incoming.losses, "input")
@@ -139,7 +112,7 @@ async def create(service: Service, request: Request) -> Response:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
     is_keyed = key_of(request) is not None
-    place, contents = await _place(service, incoming, is_passed_on=is_passed_on, is_keyed=is_keyed)
+    place, contents = await _place(service, incoming, body["input"], is_passed_on=is_passed_on, is_keyed=is_keyed)
     session = None if place is None or is_passed_on else place.session
     previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN).session
     wanted = _compat_request(incoming, contents, session)
@@ -156,11 +129,11 @@ async def create(service: Service, request: Request) -> Response:
         chunks = _with_call_ids(chunks)
         chunks = chunks if place is None else keep_passed_on(service, place, contents, chunks)
     encoder: Encoder = EventWriter(head) if incoming.stream else WholeWriter(head)
-    return StreamingReply(chunks, encoder, service.options, begun.headers)
+    return StreamingReply(chunks, encoder, service.options, begun.headers, begun.failure_headers)
 
 
 async def _place(
-    service: Service, incoming: IncomingInteraction, *, is_passed_on: bool, is_keyed: bool
+    service: Service, incoming: IncomingInteraction, given: Any, *, is_passed_on: bool, is_keyed: bool
 ) -> tuple[ExchangeId | None, list[Content]]:
     """The place of a new interaction, None if it is not stored, and the contents to answer."""
     contents = incoming.contents
@@ -169,6 +142,7 @@ async def _place(
         found = await find_exchange(service, place, _missing(incoming.previous))
         if found.is_in_progress:
             raise HttpError(400, "invalid_request", "previous_interaction_id: that interaction is still in progress")
+        check_results(given, found.contents if place.is_passed_on else ())
         # A request that may come again leaves no fork behind: its run begins with the history.
         if not is_passed_on and not place.is_passed_on and (found.is_newest or not is_keyed):
             session = place.session if found.is_newest else await _forked(service, place)
@@ -220,7 +194,7 @@ async def get(service: Service, request: Request) -> Response:
     id, query = request.path_params["interaction"], request.query_params
     place = read_id(id, _PREFIX, _NOUN)
     found = await find_exchange(service, place, _missing(id))
-    head = head_of(found.model or USUAL, id)
+    head = head_of(found.model or USUAL, id, at_s=found.at_s)
     is_streamed, after = query.get("stream") == "true", query.get("last_event_id", "")
     if found.run is not None and is_streamed:
         return StreamingReply(said_in(found.run, goes_on=GOES_ON), EventWriter(head, after=after), service.options, {})
@@ -245,9 +219,9 @@ async def cancel(service: Service, request: Request) -> Response:
 
 
 async def delete(service: Service, request: Request) -> Response:
-    """Forgets the session of an interaction, with all interactions before it."""
+    """Forgets an interaction. What later ones were told of it goes with the last interaction of the conversation."""
     id = request.path_params["interaction"]
-    await delete_exchange(service, read_id(id, _PREFIX, _NOUN), _missing(id))
+    await forget_exchange(service, read_id(id, _PREFIX, _NOUN), _missing(id))
     return json_response({})
 
 
@@ -267,7 +241,9 @@ def _shown(place: ExchangeId, found: StoredExchange, *, is_input: bool) -> JsonO
         parts.append(text_part(gap + waits_sentence(place.session, found.approvals, GOES_ON)))
     steps = [*(_input_steps(found.before) if is_input else ()), *steps_of(parts, found.metadata)]
     status = status_fields(found.finish_reason, has_calls=any(map(is_call, parts)))
-    if found.is_interrupted:
+    if found.failure is not None:
+        status = {"status": "failed", "errors": [{"code": "failed", "message": found.failure.message}]}
+    elif found.is_interrupted:
         status = {"status": "failed", "errors": [{"code": "interrupted", "message": INTERRUPTED}]}
     return status | {"steps": steps} | ({} if found.usage is None else {"usage": usage_json(found.usage)})
 

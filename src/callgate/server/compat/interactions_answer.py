@@ -13,7 +13,17 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.metadata import MetadataCollector, metadata_of, server_step
-from callgate.content.read import call_of, candidate_of, content_of, finish_of, is_call, is_thought, parts_of, usage_of
+from callgate.content.read import (
+    call_of,
+    candidate_of,
+    content_of,
+    finish_of,
+    is_call,
+    is_thought,
+    parts_of,
+    signature_of,
+    usage_of,
+)
 from callgate.interactions.steps import content_item
 from callgate.metadata import Citation, ServerStep
 from callgate.server.compat.annotations import extra_fields
@@ -39,10 +49,10 @@ _EVENT_ID = re.compile(r"(created|completed|[0-9]{1,9}\.(?:[0-9]{1,12}|stop))")
 _FAR = 10**13
 
 
-def head_of(model: str, id: str) -> JsonObject:
-    """The fields that every form of an interaction begins with."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"id": id, "object": "interaction", "created": now, "updated": now, "model": model}
+def head_of(model: str, id: str, *, at_s: float = 0) -> JsonObject:
+    """The fields that every form of an interaction begins with; it was created at `at_s`, or now."""
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s or None))
+    return {"id": id, "object": "interaction", "created": created, "updated": created, "model": model}
 
 
 def status_fields(reason: str, *, has_calls: bool) -> JsonObject:
@@ -70,12 +80,16 @@ def steps_of(parts: Iterable[Part], raw: Sequence[Mapping[str, Any]] = ()) -> li
     steps: list[JsonObject] = []
     said = [*parts]
     for part in said:
+        if (signature := signature_of(part)) is not None:
+            _sign(steps, signature)
+        if _is_bare(part):
+            continue
         kind, delta = _delta(part)
         if kind not in _GROWING:
             steps += [{"type": kind, **delta}] if kind else []
             continue
         field = "summary" if kind == "thought" else "content"
-        if not steps or steps[-1]["type"] != kind:
+        if not steps or steps[-1]["type"] != kind or "signature" in steps[-1]:
             steps.append({"type": kind, field: []})
         items = steps[-1][field]
         if items and items[-1]["type"] == "text" and delta["type"] == "text":
@@ -84,6 +98,18 @@ def steps_of(parts: Iterable[Part], raw: Sequence[Mapping[str, Any]] = ()) -> li
             items.append(delta)
     _annotate(steps, _citations(said, raw))
     return steps
+
+
+def _sign(steps: list[JsonObject], signature: str) -> None:
+    """Put a signature on the thought before a part: the newest step, or a new one."""
+    if not steps or steps[-1]["type"] != "thought" or "signature" in steps[-1]:
+        steps.append({"type": "thought"})
+    steps[-1]["signature"] = signature
+
+
+def _is_bare(part: Part) -> bool:
+    """True if a part is nothing but its signature."""
+    return part.get("text") == "" and signature_of(part) is not None
 
 
 def _citations(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]]) -> Sequence[Citation]:
@@ -244,6 +270,7 @@ def _step_events(index: int, step: JsonObject) -> Iterator[JsonObject]:
         for item in step.get("content", step.get("summary", ())):
             deltas.append(_written(kind, {key: value for key, value in item.items() if key != "annotations"}))
             deltas += _annotated(item.get("annotations"))
+        deltas += [_signed(step["signature"])] if "signature" in step else []
     elif kind == "user_input":
         begun, deltas = step, []
     elif kind == "function_call":
@@ -260,6 +287,10 @@ def _step_events(index: int, step: JsonObject) -> Iterator[JsonObject]:
 
 def _annotated(annotations: Any) -> list[JsonObject]:
     return [{"type": "text_annotation_delta", "annotations": annotations}] if annotations else []
+
+
+def _signed(signature: str) -> JsonObject:
+    return {"type": "thought_signature", "signature": signature}
 
 
 def _written(kind: str, item: JsonObject) -> JsonObject:
@@ -362,6 +393,10 @@ class EventWriter:
         return self._numbering.encode(events)
 
     def _part(self, part: Part) -> Iterator[JsonObject]:
+        if (signature := signature_of(part)) is not None:
+            yield from self._sign(signature)
+        if _is_bare(part):
+            return
         kind, delta = _delta(part)
         if kind not in _GROWING:
             yield from self._stop()
@@ -375,6 +410,15 @@ class EventWriter:
         if kind == "model_output" and delta["type"] == "text":
             self._text.append(delta["text"])
         yield {"event_type": "step.delta", "index": self._index, "delta": _written(kind, delta)}
+
+    def _sign(self, signature: str) -> Iterator[JsonObject]:
+        """Close the thought before a signed part with its signature; it is a step of its own if none is open."""
+        if self._kind != "thought":
+            yield from self._stop()
+            self._kind, self._index = "thought", self._index + 1
+            yield {"event_type": "step.start", "index": self._index, "step": {"type": "thought"}}
+        yield {"event_type": "step.delta", "index": self._index, "delta": _signed(signature)}
+        yield from self._stop()
 
     def _stop(self, *, is_last: bool = False) -> Iterator[JsonObject]:
         if not self._kind:

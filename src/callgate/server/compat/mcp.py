@@ -50,6 +50,7 @@ def routes(service: Service) -> list[Route]:
 
     peers = service.options.peers
     server = ToolServer(service.gate.tools, guard_of(service.gate), nobody=NOBODY, offers=service.offers)
+    server.elicit = service.gate.elicit
     server.questions.client_name = _client_name
     endpoint = Endpoint(server)
     service.beside.append(endpoint.running)

@@ -41,7 +41,7 @@ _COUNTED: JsonObject = {
 }
 REQUEST: JsonObject = {
     "type": "object",
-    "description": "As Anthropic's Messages request.",
+    "description": "Anthropic's Messages request.",
     "required": ["model", "messages", "max_tokens"],
     "properties": {
         **_COUNTED, "max_tokens": {"type": "integer", "minimum": 1}, "stream": {"type": ["boolean", "null"]},
@@ -79,11 +79,11 @@ async def create(service: Service, request: Request) -> Response:
     begun = await begin(service, wanted, request)
     kind = MessageEvents if wanted.stream else WholeMessage
     encoder: Encoder = kind(wanted.model, begun.id)
-    return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
+    return StreamingReply(begun.chunks, encoder, service.options, begun.headers, begun.failure_headers)
 
 
 async def count(service: Service, request: Request) -> Response:
-    """How many tokens a request has: as the model counts them if it can say, else about as many, by its bytes."""
+    """Count the tokens of a request: with the model if it can, else an estimate by bytes."""
     body = await read_json(request, COUNT)
     gate = await gate_named(service, body["model"])
     wanted = await off_loop(request, partial(messages_request_of, body, session=None))

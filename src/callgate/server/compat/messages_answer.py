@@ -6,7 +6,7 @@ Chunks of an answer come in; the bytes that clients of Anthropic read go out.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from callgate import strict_json
 from callgate.content.metadata import MetadataCollector, server_steps_of
@@ -24,7 +24,7 @@ from callgate.content.read import (
 )
 from callgate.definitions import convert
 from callgate.events import plain
-from callgate.server.compat.annotations import SaidText, extra_fields
+from callgate.server.compat.annotations import AnswerText, extra_fields
 from callgate.server.compat.chat_answer import finish_reason
 from callgate.server.compat.prompts import whole
 from callgate.types import JsonObject, Part, Usage
@@ -57,7 +57,8 @@ def _block(part: Part) -> JsonObject | None:
     words = part.get("text")
     if isinstance(words, str):
         if is_thought(part):
-            return {"type": "thinking", "thinking": words, "signature": signature_of(part) or ""} if words else None
+            signature = signature_of(part) or ""
+            return {"type": "thinking", "thinking": words, "signature": signature} if words or signature else None
         return {"type": "text", "text": words} if words else None
     media = media_of(part)
     if media is not None:  # Their messages have no place for it.
@@ -65,11 +66,23 @@ def _block(part: Part) -> JsonObject | None:
     return None
 
 
+def _joined_thoughts(blocks: Iterable[tuple[Part, JsonObject]]) -> list[tuple[Part, JsonObject]]:
+    """The blocks, with a thought that came in several parts as one; its signature is its end."""
+    joined: list[tuple[Part, JsonObject]] = []
+    for part, block in blocks:
+        last = joined[-1][1] if joined else {}
+        if block["type"] == last.get("type") == "thinking" and not last["signature"]:
+            joined[-1][1].update(thinking=last["thinking"] + block["thinking"], signature=block["signature"])
+        else:
+            joined.append((part, block))
+    return joined
+
+
 class _Answer:
     """The data of an answer beside its blocks: sources, steps at the provider, media."""
 
     def __init__(self) -> None:
-        self._said = SaidText()
+        self._said = AnswerText()
         self._reported = MetadataCollector()
         self._steps: list[JsonObject] = []
         self._media: list[JsonObject] = []
@@ -140,7 +153,7 @@ class WholeMessage(_Message):
         chunk = whole(self._chunks)
         said = parts_of(content_of(chunk))
         native = finish_of(candidate_of(chunk))[0] or "STOP"
-        shown = [(part, block) for part in said if (block := _block(part)) is not None]
+        shown = _joined_thoughts((part, block) for part in said if (block := _block(part)) is not None)
         answer = _Answer()
         answer.feed(chunk)
         texts = [block for part, block in shown if block["type"] == "text" and "text" in part]
@@ -178,7 +191,7 @@ class MessageEvents(_Message):
         self._usage = Usage()
         self._answer = _Answer()
         self._place = 0
-        """Where the block that is being written begins in the answer."""
+        """Position in the answer at which the current block starts."""
 
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
@@ -231,9 +244,11 @@ class MessageEvents(_Message):
             yield from self._closed()
         elif kind == "thinking":
             yield from self._opened({"type": kind, "thinking": "", "signature": ""})
-            yield self._delta({"type": "thinking_delta", "thinking": block["thinking"]})
+            if block["thinking"]:
+                yield self._delta({"type": "thinking_delta", "thinking": block["thinking"]})
             if block["signature"]:
                 yield self._delta({"type": "signature_delta", "signature": block["signature"]})
+                yield from self._closed()
         else:
             yield from self._opened({"type": kind, "text": ""})
             yield self._delta({"type": "text_delta", "text": block["text"]})

@@ -29,7 +29,7 @@ TOOLS_MAX = 1_000
 OBJECTS: JsonObject = {"type": ["array", "null"], "items": {"type": "object"}, "maxItems": TOOLS_MAX}
 REQUEST: JsonObject = {
     "type": "object",
-    "description": "As OpenAI's chat completion.",
+    "description": "OpenAI's chat completion.",
     "required": ["model", "messages"],
     "properties": {
         "model": {"type": "string", "minLength": 1, "maxLength": 200},
@@ -81,7 +81,7 @@ async def complete(service: Service, request: Request) -> Response:
     encoder: Encoder = WholeCompletion(wanted.model, begun.id, functions=is_old)
     if wanted.stream:
         encoder = Pieces(wanted.model, begun.id, counts=bool(options.get("include_usage")), functions=is_old)
-    return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
+    return StreamingReply(begun.chunks, encoder, service.options, begun.headers, begun.failure_headers)
 
 
 async def models(service: Service, request: Request) -> Response:

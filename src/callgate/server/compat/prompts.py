@@ -9,7 +9,6 @@ routes.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import uuid
 import weakref
@@ -19,20 +18,49 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
-from callgate.content.build import media_part, say, text_part, thought_part, with_fields, with_names, with_parts
+from callgate.content.build import (
+    media_part,
+    say,
+    text_part,
+    thought_part,
+    with_fields,
+    with_names,
+    with_parts,
+    with_usage_details,
+)
 from callgate.content.collect import Collector
-from callgate.content.metadata import candidate_fields, step_part
+from callgate.content.metadata import candidate_fields, moved_citations, step_part
 from callgate.content.normalize import sendable_part
 from callgate.content.prompt import user_content
-from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of, role_of
+from callgate.content.read import (
+    INTERACTION,
+    block_of,
+    call_parts,
+    candidate_of,
+    content_of,
+    interaction_of,
+    parts_of,
+    role_of,
+)
+from callgate.content.signature import signed_parts
 from callgate.content.tool_names import resolve_name
+from callgate.content.usage_details import details_of_answers, usage_details
 from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequestError, ModelError, UsageError
-from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerStepReported, TextDelta, ThoughtDelta, TurnEnded
+from callgate.events import (
+    MediaReceived,
+    MetadataReported,
+    RunEnded,
+    ServerStepReported,
+    TextDelta,
+    ThoughtDelta,
+    TurnEnded,
+    UsageReported,
+)
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.machine import TOKENS_PER_BYTE
-from callgate.models import AnsweredBy, ModelRequest, answering, describe, known_settings
+from callgate.models import AnsweredBy, ModelRequest, answering, describe, known_settings, thinking_words
 from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, cost_of, guard_of
@@ -71,12 +99,14 @@ __all__ = [
     "with_prompt",
 ]  # fmt: skip
 
-logger = logging.getLogger("callgate.server")
 
 USUAL = "callgate"
 """The name by which the service's own model can always be asked for."""
 SESSION = "Callgate-Session"
+SHOULD_RETRY = "X-Should-Retry"
+"""By this header the clients of OpenAI and Anthropic decide whether they send a request again by themselves."""
 LEFT_OUT = "Callgate-Left-Out"
+CHANGED = "Callgate-Changed"
 APPROVALS = "approvals"
 """The field of a chunk with the calls that wait for an approval."""
 SILENCE = "(The user's message is empty.)"
@@ -87,8 +117,10 @@ LEFT_OUT_MAX = 20
 CALLS_SHOWN = 10
 _SESSION = re.compile(r"[ -.0-~]{1,200}")
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_NEAREST = {"none": "minimal", "xhigh": "high"}
-"""Levels of thought that not everybody has -> the nearest that everybody has."""
+_THINKING = ("none", "minimal", "low", "medium", "high", "xhigh")
+"""Words of the setting `thinking` in all APIs, from the least on."""
+_USUAL_THINKING = _THINKING[1:-1]
+"""Default for a model that does not declare its own."""
 # Where a limit of ours ended the run: what the model's own clients would take for it.
 _ENDS = {"approval_needed": "STOP", "token_limit": "MAX_TOKENS"}
 
@@ -118,7 +150,7 @@ class CompatRequest:
     asks: bool = False
     """True if the client's API has a way to ask for an approval; else a sentence says that one is needed."""
     goes_on: str = GOES_ON
-    """How the client goes on after an approval, for that sentence; `{session}` is the session."""
+    """Next step of the client after an approval, for that sentence; `{session}` is the session."""
     sent: JsonObject | None = None
     """The body as the client sent it, where requests with the same key are compared by it."""
     in_new_session: bool = False
@@ -143,6 +175,14 @@ class StartedReply:
     """The session of its run; that of the first request, if this one repeats it."""
     is_repeated: bool = False
     """True if the run was begun by another request with the same key."""
+    run: Run | None = None
+    """Its run; None if the request is passed on."""
+
+    def failure_headers(self) -> dict[str, str]:
+        """Headers of an error instead of the answer: a client that sent its request again would run the calls twice."""
+        if self.run is None or not self.run.has_effects:
+            return {}
+        return {SESSION: self.run.session, SHOULD_RETRY: "false"}
 
 
 async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> StartedReply:
@@ -159,6 +199,8 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         wanted = replace(wanted, contents=with_prompt(wanted.contents))
     settings, left_out = _fitted(wanted, gate)
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
+    if (level := settings.get("thinking")) not in (None, wanted.settings.get("thinking")):
+        headers[CHANGED] = f"thinking={level}"
     if wanted.is_passed_on:
         sent_bytes = incoming.scope.get(SIZE, 0)
         place = await service.admit_passing(gate, sent_bytes, {**gate.settings, **settings})
@@ -178,6 +220,7 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
         id=run.id,
         session=run.session,
         is_repeated="Idempotent-Replayed" in about,
+        run=run,
     )
 
 
@@ -254,15 +297,31 @@ def _fitted(wanted: CompatRequest, gate: Gate) -> tuple[JsonObject, list[str]]:
         # How many tokens of thought there may be is something that only Gemini can be told.
         left_out.append("thinking")
         del settings["thinking"]
-    elif not is_native and isinstance(thinking, str):
-        settings["thinking"] = _NEAREST.get(thinking, thinking)
+    elif not is_native and isinstance(thinking, str) and thinking.lower() in _THINKING:
+        _fit_thinking(settings, gate, left_out)
     if wanted.native and is_native:
         settings["extra_body"] = dict(wanted.native)
     else:
-        left_out += wanted.native
+        native = dict(wanted.native)
+        if known is not None and "response_logprobs" in known and native.get("logprobs") is True:
+            settings["response_logprobs"] = native.pop("logprobs")
+            settings |= {"logprobs": native.pop("top_logprobs")} if isinstance(native.get("top_logprobs"), int) else {}
+        left_out += native
     if not wanted.is_passed_on and settings.pop("candidate_count", 1) != 1:
         left_out.append("candidate_count")
     return settings, left_out
+
+
+def _fit_thinking(settings: JsonObject, gate: Gate, left_out: list[str]) -> None:
+    """Replace the level of thinking by the next one that the model has; leave it out for one that does not think."""
+    words = thinking_words(gate.model)
+    if words is not None and not words:
+        del settings["thinking"]
+        left_out.append("thinking")
+        return
+    usable = _USUAL_THINKING if words is None else words
+    least = _THINKING.index(settings["thinking"].lower())
+    settings["thinking"] = next((word for word in _THINKING[least:] if word in usable), usable[-1])
 
 
 def _named(left_out: Sequence[str]) -> str:
@@ -334,12 +393,15 @@ async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> As
     that they wait, and how the client goes on.
     """
     has_text = is_next = False
-    reported: list[Mapping[str, Any]] = []
+    said = before = 0  # Bytes of text: all, and those before the answer that is being said.
+    reported = _AnswerReports()
     async for item in run.follow(answers=False):
         event = item.event
         if isinstance(event, TextDelta):
             gap = "\n\n" if has_text and is_next else ""
+            before = said + len(gap) if is_next else before
             has_text, is_next = True, False
+            said += len((gap + event.text).encode("utf-8", "replace"))
             yield say([text_part(gap + event.text)])
         elif isinstance(event, ThoughtDelta):
             yield say([thought_part(event.text)])
@@ -347,16 +409,37 @@ async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> As
             yield say([media_part(event.media)])
         elif isinstance(event, ServerStepReported):
             yield say([step_part(event.step)])
-        elif isinstance(event, MetadataReported):
-            reported += event.metadata.raw
+        elif isinstance(event, (UsageReported, MetadataReported)):
+            reported.take(event, before)
         elif isinstance(event, TurnEnded):
             is_next = True
         elif isinstance(event, RunEnded):
             told = waits_sentence(event.reply.session, event.reply.approvals, goes_on) if not asks else ""
-            last = with_fields(_end(run, event.reply, has_text, told), candidate_fields(reported))
+            last = reported.added_to(_end(run, event.reply, has_text, told))
             yield {**last, APPROVALS: event.reply.approvals} if asks else last
         elif isinstance(event, RunFailed):
             raise run.error or AssertionError("a run that failed has an error")
+
+
+class _AnswerReports:
+    """The reports about the answers of a run: their metadata and their usage."""
+
+    def __init__(self) -> None:
+        self._raw: list[Mapping[str, Any]] = []
+        self._used: list[tuple[Usage, Mapping[str, Any]]] = []
+        """The usage of each answer, and the details of it."""
+
+    def take(self, event: UsageReported | MetadataReported, before: int) -> None:
+        """Note what is reported about an answer that is shown after so many bytes of text; its usage comes first."""
+        if isinstance(event, UsageReported):
+            self._used.append((event.usage, {}))
+            return
+        self._raw += moved_citations(event.metadata.raw, before)
+        self._used[-1:] = [(usage, usage_details(event.metadata.raw)) for usage, _ in self._used[-1:]]
+
+    def added_to(self, last: JsonObject) -> JsonObject:
+        """Return the last chunk with all of it."""
+        return with_usage_details(with_fields(last, candidate_fields(self._raw)), details_of_answers(self._used))
 
 
 def _end(run: Run, reply: Reply, has_text: bool, waits: str) -> JsonObject:
@@ -460,12 +543,15 @@ def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
     chunk = strict_json.without_bad(chunk)
     content = content_of(chunk)
     calls = call_parts(content)
-    if not calls:
+    if calls:
+        own = {name: resolve_name(name, names) or name for name in (str(call.get("name")) for call in calls)}
+        content = with_names(content, own)
+    elif interaction_of(content) is None:
         return chunk
-    written = [str(call.get("name")) for call in calls]
-    own = {name: resolve_name(name, names) or name for name in written}
-    said = parts_of(with_names(content, own))
-    return with_parts(chunk, map(sendable_part, said))
+    # The record of the Interactions API is no field of a response.
+    said = {name: value for name, value in content.items() if name != INTERACTION}
+    candidate = {**candidate_of(chunk), "content": {**said, "parts": [*map(sendable_part, signed_parts(content))]}}
+    return {**chunk, "candidates": [candidate]}
 
 
 def whole(chunks: Sequence[JsonObject]) -> JsonObject:

@@ -66,7 +66,7 @@ _COUNTED: JsonObject = {
 }  # fmt: skip
 REQUEST: JsonObject = {
     "type": "object",
-    "description": "As OpenAI's Responses request.",
+    "description": "OpenAI's Responses request.",
     "properties": {
         **_COUNTED, "stream": {"type": ["boolean", "null"]}, "store": {"type": ["boolean", "null"]},
         "background": {"type": ["boolean", "null"]}, "metadata": {"type": ["object", "null"]},
@@ -109,7 +109,7 @@ async def create(service: Service, request: Request) -> Response:
         await chunks.aclose()
         return json_response({**head, "output": []}, headers=begun.headers)
     encoder = ResponseEncoder(head, stream=wanted.stream, forms=incoming.forms)
-    return StreamingReply(chunks, encoder, service.options, begun.headers)
+    return StreamingReply(chunks, encoder, service.options, begun.headers, begun.failure_headers)
 
 
 async def _incoming(
@@ -258,9 +258,9 @@ def _no_event(given: str) -> HttpError:
 
 
 def _failure(encoder: ResponseEncoder, found: StoredExchange) -> bytes:
-    """Let a response that was interrupted end with the reason."""
-    message = {"message": INTERRUPTED, "type": "server_error"}
-    return encoder.failed({"error": message}) if found.is_interrupted else b""
+    """Let a response that failed or was interrupted end with the reason."""
+    message = {"message": INTERRUPTED if found.failure is None else found.failure.message, "type": "server_error"}
+    return encoder.failed({"error": message}) if found.failure is not None or found.is_interrupted else b""
 
 
 async def cancel(service: Service, request: Request) -> Response:
@@ -307,7 +307,7 @@ def _limit(given: str) -> int:
 
 
 async def count(service: Service, request: Request) -> Response:
-    """How many tokens a request has: as the model counts them if it can say, else about as many, by its bytes."""
+    """Count the tokens of a request: with the model if it can, else an estimate by bytes."""
     body = await read_json(request, COUNT)
     incoming, previous = await _incoming(service, request, body)
     wanted = incoming.wanted

@@ -29,7 +29,7 @@ from callgate.definitions import convert
 from callgate.events import plain
 from callgate.metadata import ServerStep
 from callgate.server.compat import chat_answer
-from callgate.server.compat.annotations import SaidText, TextBlock, extra_fields
+from callgate.server.compat.annotations import AnswerText, TextBlock, extra_fields
 from callgate.server.compat.prompts import APPROVALS, whole
 from callgate.server.compat.responses_request import APPROVAL_PREFIX, ToolForms
 from callgate.types import CallRecord, Content, JsonObject, Part, Usage
@@ -70,7 +70,7 @@ def usage_json(usage: Usage) -> JsonObject:
     counted = chat_answer.usage_json(usage)
     return {
         "input_tokens": counted["prompt_tokens"],
-        "input_tokens_details": counted["prompt_tokens_details"],
+        "input_tokens_details": counted["prompt_tokens_details"] | {"cache_write_tokens": 0},  # The SDK's type has it.
         "output_tokens": counted["completion_tokens"],
         "output_tokens_details": counted["completion_tokens_details"],
         "total_tokens": counted["total_tokens"],
@@ -94,7 +94,7 @@ class ResponseEncoder:
         """The pieces of the item that is being written; it is the last of the output."""
         self._messages: list[tuple[int, TextBlock]] = []
         """The messages of the output, each with its text."""
-        self._said = SaidText()
+        self._said = AnswerText()
         self._steps: list[JsonObject] = []
         self._media: list[JsonObject] = []
         self._is_open = False
@@ -112,20 +112,20 @@ class ResponseEncoder:
 
     def begin(self) -> bytes:
         """The events that say that the response is in progress."""
-        return self._begun()
+        return self._begin_events()
 
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
         if not self.streams:
             self._chunks.append(item)
             return b""
-        return self._begun() + self._written(self._chunk(item))
+        return self._begin_events() + self._written(self._chunk(item))
 
     def end(self) -> bytes:
         """The end of the last item, and of the response."""
         if not self.streams:
             return strict_json.dump(self.response())
-        return self._begun() + self._written(self._ended())
+        return self._begin_events() + self._written(self._ended())
 
     def failed(self, problem: JsonObject) -> bytes:
         """A failure in the middle of a stream: the response ends with it."""
@@ -160,7 +160,7 @@ class ResponseEncoder:
         data = strict_json.dump({**fields, "sequence_number": self._sequence})
         return b"event: %b\ndata: %b\n\n" % (str(fields["type"]).encode(), data)
 
-    def _begun(self) -> bytes:
+    def _begin_events(self) -> bytes:
         if self._sequence >= 0:
             return b""
         kinds = ("response.created", "response.in_progress")

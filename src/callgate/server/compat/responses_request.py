@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.definitions import definitions_from
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
-from callgate.server.compat.accepted_parts import PartTable, as_is, checked_setting, needs, reading, skipped
+from callgate.server.compat.accepted_parts import PartTable, as_is, checked_setting, needs, reading, refuse, skipped
 from callgate.server.compat.chat_request import (
     PARTS,
     carried_message,
@@ -161,6 +161,7 @@ def responses_request_of(
 
 def _history(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> tuple[list[Any], str | None]:
     """The contents of the items. Results name their calls by an id alone, so these are read with them and left out again."""
+    _check_outputs(items, calls)
     answered = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
     known = {item.get("call_id") for item in items if str(item.get("type")).endswith("_call")}
     # All of them, in their order: which result belongs to a call without an id of its own is known by its place.
@@ -168,6 +169,18 @@ def _history(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> tuple[
     signatures = [*[None] * len(before), *_signatures(items)]
     contents, system = history_of([*before, *items], signatures, "input", before=len(before))
     return contents[1:] if before else contents, system
+
+
+def _check_outputs(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> None:
+    """Refuse a result without a call before it, which a model would not know what to do with."""
+    known: set[Any] = {call.get("call_id") for call in calls}
+    for number, item in enumerate(items):
+        kind, id = str(item.get("type")), item.get("call_id")
+        if kind.endswith("_call"):
+            known.add(id)
+        elif kind.endswith("_output") and id is not None and id not in known:
+            where = f"input[{number}].call_id"
+            refuse(where, f"No tool call found for {kind.replace('_', ' ')} with call_id {str(id)[:100]!r}.")
 
 
 def _signatures(items: Sequence[JsonObject]) -> list[str | None]:
@@ -195,7 +208,8 @@ def _approval(item: JsonObject) -> Approval:
         raise UsageError(f"input: {_ANSWER} says in 'approve' true or false")
     if unknown := sorted(item.keys() - _ANSWER_FIELDS):  # Other arguments, for example, which would not be those that run.
         raise UsageError(f"input: {_ANSWER} has no field {unknown[0][:100]!r}")
-    return Answered(answer="yes" if item["approve"] else "no", message=str(item.get("reason") or ""))
+    said = str(item.get("reason") or "")
+    return Answered(answer="yes" if item["approve"] else "no", message=said, confirm=said.strip())
 
 
 def _tools(body: JsonObject) -> tuple[list[ToolDefinition], list[JsonObject], ToolForms]:

@@ -21,7 +21,7 @@ from callgate.content.metadata import server_steps_of, step_part
 from callgate.content.read import content_of, interaction_of, is_call, is_sound_text, is_thought, parts_of
 from callgate.errors import SessionBusyError, SessionChangedError
 from callgate.history.repair import repaired, starts_exchange
-from callgate.machine.facts import ApprovalAnswered, Fact, HistoryGiven, ModelAnswered
+from callgate.machine.facts import ApprovalAnswered, ExchangeForgotten, Fact, HistoryGiven, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.server.compat.prompts import StartedReply, named_session, whole
 from callgate.server.errors import HttpError
@@ -42,6 +42,7 @@ __all__ = [
     "cancel_exchange",
     "delete_exchange",
     "find_exchange",
+    "forget_exchange",
     "keep_passed_on",
     "new_place",
     "place_of_run",
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 INTERRUPTED = "The process that ran it has ended. It goes on when it is continued by its id."
-"""Why an answer is not whole, in words for its client."""
+"""Reason why an answer is incomplete, as a sentence for its client."""
 _PASSED_ON = "p"
 
 
@@ -144,8 +145,10 @@ class StoredExchange:
     """The calls that wait for an approval."""
     answered: Sequence[str] = ()
     """The calls of it whose approvals were answered, in the order of the answers."""
+    failure: whole_sessions.Failure | None = None
+    """The error that its run ended with."""
     is_interrupted: bool = False
-    """True if its journal ends in the middle of it."""
+    """True if its journal ends in the middle of it, or another exchange follows where it broke off."""
     is_elsewhere: bool = False
     """True if another process is at work on it."""
 
@@ -185,13 +188,21 @@ async def find_exchange(service: Service, place: ExchangeId, missing: HttpError)
     Raises:
         HttpError: there is none.
     """
-    await service.check_session(place.session)
+    await _check_session(service, place.session, missing)
     found = await _seen(service, place, missing)
-    if not found.is_interrupted:
+    if not found.is_interrupted or not found.is_newest:
         return found
     is_held = await _is_held(service, place.session)
     found = await _seen(service, place, missing)  # Its run may have ended since the first look.
     return replace(found, is_interrupted=not is_held, is_elsewhere=is_held) if found.is_interrupted else found
+
+
+async def _check_session(service: Service, session: str, missing: HttpError) -> None:
+    """Refuse the session of another client as one that there is not."""
+    try:
+        await service.check_session(session)
+    except HttpError as error:
+        raise (missing if error.code == 404 else error) from None
 
 
 async def _seen(service: Service, place: ExchangeId, missing: HttpError) -> StoredExchange:
@@ -223,6 +234,8 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
     if not 1 <= place.number <= len(exchanges):
         return None
     exchange = exchanges[place.number - 1]
+    if exchange.id in _forgotten(facts):
+        return None
     if exchange.kept is None:
         raise HttpError(410, "events_gone", "It is not kept any more.")
     standing = whole_sessions.state_from_facts(place.session, facts)
@@ -241,8 +254,14 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
         at_s=_time_of(facts[exchange.position]),
         approvals=reply.approvals if is_newest else (),
         answered=[fact.id for fact in facts[exchange.position : until] if isinstance(fact, ApprovalAnswered)],
-        is_interrupted=is_newest and standing.state == "interrupted",
+        failure=exchange.failure,
+        is_interrupted=standing.state == "interrupted" if is_newest else exchange.finish_reason is None,
     )
+
+
+def _forgotten(facts: Iterable[Fact]) -> set[str]:
+    """The ids of the exchanges that no client can name any more."""
+    return {fact.exchange for fact in facts if isinstance(fact, ExchangeForgotten)}
 
 
 def _passed_on(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None:
@@ -305,9 +324,35 @@ async def delete_exchange(service: Service, place: ExchangeId, missing: HttpErro
     Raises:
         HttpError: there is none, or a run is at work on it.
     """
-    await service.check_session(place.session)
-    run = service.run_of(place.session)
-    if run is not None and not run.is_over:
-        raise HttpError(409, "session_busy", "It is in progress; cancel it first.")
+    await _check_rest(service, place.session, missing)
     if not await service.delete(place.session):
         raise missing
+
+
+async def forget_exchange(service: Service, place: ExchangeId, missing: HttpError) -> None:
+    """Forget one exchange: its id names nothing any more. The session goes with the last one that could be named.
+
+    Raises:
+        HttpError: there is none, or a run is at work on its session.
+        SessionBusyError: another process holds the session.
+    """
+    await _check_rest(service, place.session, missing)
+    await _seen(service, place, missing)
+    async with whole_sessions.leased(service.store, place.session) as lease:
+        facts = await service.store.load(place.session)
+        named = [] if place.is_passed_on else await asyncio.to_thread(whole_sessions.exchanges_of, facts)
+        gone = {*_forgotten(facts), *(one.id for one in named[place.number - 1 : place.number])}
+        is_last = all(one.id in gone for one in named)
+        if not is_last:
+            forgotten = ExchangeForgotten(exchange=named[place.number - 1].id, at_s=time.time())
+            await service.store.append(lease, [forgotten], position=lease.position, durable=True)
+    if is_last and not await service.delete(place.session):
+        raise missing
+
+
+async def _check_rest(service: Service, session: str, missing: HttpError) -> None:
+    """Refuse a session that is not the client's, or on which a run is at work."""
+    await _check_session(service, session, missing)
+    run = service.run_of(session)
+    if run is not None and not run.is_over:
+        raise HttpError(409, "session_busy", "It is in progress; cancel it first.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, TypeGuard
 
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from callgate.errors import CallgateError
 from callgate.server.errors import error_body, error_response, problem_of
 from callgate.server.options import ServiceOptions
-from callgate.server.sse import HEADERS, gone
+from callgate.server.sse import HEADERS, watch_disconnect
 from callgate.types import JsonObject
 
 __all__ = ["Encoder", "StreamingReply"]
@@ -25,7 +25,7 @@ __all__ = ["Encoder", "StreamingReply"]
 logger = logging.getLogger("callgate.server")
 
 SETTLE_S = 5.0
-"""How long a stream waits for its first bytes before it begins without them."""
+"""Seconds that a stream waits for its first bytes before it starts without them."""
 OPENING_S = 0.25
 """The same for a stream whose first event says that it has begun: only what fails at once has a status of its own."""
 _END: Any = object()
@@ -49,7 +49,7 @@ class Encoder(Protocol):
         ...
 
     def failed(self, problem: JsonObject) -> bytes:
-        """Tells of a failure in the middle; `end` follows."""
+        """Report a failure in the middle; `end` follows."""
         ...
 
 
@@ -69,18 +69,24 @@ class StreamingReply(Response):
     """An answer that is told as it comes, or when it is whole."""
 
     def __init__(
-        self, items: AsyncGenerator[Any], encoder: Encoder, options: ServiceOptions, headers: Mapping[str, str]
+        self,
+        items: AsyncGenerator[Any],
+        encoder: Encoder,
+        options: ServiceOptions,
+        headers: Mapping[str, str],
+        failure_headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         super().__init__(headers={**HEADERS, **headers}, media_type=encoder.media_type)
         del self.headers["content-length"]
         self._items = items
         self._encoder = encoder
         self._options = options
+        self._failure_headers = failure_headers
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
-        async with contextlib.aclosing(self._items) as items, gone(receive, asyncio.Event()) as left:
+        async with contextlib.aclosing(self._items) as items, watch_disconnect(receive, asyncio.Event()) as left:
             leaving = asyncio.create_task(left.wait())
             try:
                 await self._tell(items, leaving, scope, receive, send)
@@ -97,7 +103,7 @@ class StreamingReply(Response):
                 item = await self._next(items, leaving, send)
                 # Writing is within: a whole answer that broke off is found out where it is put together.
                 data = self._encoder.end() if item is _END else self._encoder.feed(item)
-            except _LeftError:
+            except _DisconnectedError:
                 return
             except Exception as error:
                 await self._fail(error, scope, receive, send)
@@ -116,7 +122,7 @@ class StreamingReply(Response):
                 wait_s = self._options.ping_s if self._has_begun else settle_s
                 await asyncio.wait({pending, leaving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
-                    raise _LeftError
+                    raise _DisconnectedError
                 if not pending.done() and self._encoder.streams:
                     first = self._encoder.begin() if _opens(self._encoder) else b""
                     await self._send(send, first or self._encoder.ping)
@@ -131,6 +137,7 @@ class StreamingReply(Response):
         if not isinstance(error, CallgateError):
             logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
         if not self._has_begun:
+            problem.headers = {**problem.headers, **self._failure_headers()}
             await error_response(problem, scope)(scope, receive, send)
             return
         _, body = error_body(problem, scope)
@@ -144,5 +151,5 @@ class StreamingReply(Response):
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-class _LeftError(Exception):
+class _DisconnectedError(Exception):
     """The client is gone."""

@@ -55,7 +55,9 @@ def answers_in(message: JsonObject) -> dict[str, Approval]:
             fields = cast("JsonObject", approval)
             said = str(fields.get("reason") or "")
             is_yes = fields.get("approved") is True
-            answers[str(part.get("toolCallId"))] = Answered(answer="yes" if is_yes else "no", message=said)
+            answers[str(part.get("toolCallId"))] = Answered(
+                answer="yes" if is_yes else "no", message=said, confirm=said.strip()
+            )
     return answers
 
 
@@ -71,7 +73,7 @@ def _turns(message: JsonObject) -> Iterator[Message]:
                 raise UsageError(
                     f"messages: a part of type {kind[:100]!r} cannot be carried to the model; send text or files"
                 )
-        yield Message(role="user", items=tuple(item for part in parts for item in _said(part)))
+        yield Message(role="user", items=tuple(item for part in parts for item in _text_items(part)))
     elif role == "assistant":
         yield from _steps(objects_in(message.get("parts")))
 
@@ -82,7 +84,7 @@ def _steps(listed: Sequence[JsonObject]) -> Iterator[Message]:
     results: list[Result] = []
     for part in [*listed, {"type": "step-start"}]:
         if part.get("type") != "step-start":
-            items += _said(part)
+            items += _text_items(part)
             results += _result(part)
             continue
         if items:
@@ -92,7 +94,7 @@ def _steps(listed: Sequence[JsonObject]) -> Iterator[Message]:
         items, results = [], []
 
 
-def _said(part: JsonObject) -> list[Item]:
+def _text_items(part: JsonObject) -> list[Item]:
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str) and part["text"]:
         return [Text(text=part["text"])]

@@ -101,7 +101,7 @@ async def chat(service: Service, request: Request) -> Response:
 
     async def start(keyed: ClaimedKey | None) -> Run:
         is_first = keyed is None or keyed.is_first
-        return await service.start(await _asked(service, request, body, session, given, is_first=is_first), keyed)
+        return await service.start(await _ask_of(service, request, body, session, given, is_first=is_first), keyed)
 
     compared: JsonObject = {"sent": body, "prompt": newest["parts"]} if is_new else {"sent": body}
     run, about = await start_once(service, request, compared, start, session=session)
@@ -110,7 +110,7 @@ async def chat(service: Service, request: Request) -> Response:
 
 
 async def resume(service: Service, request: Request) -> Response:
-    """Tells the run of a chat that goes on from its beginning, for a front end that was loaded anew.
+    """Replay the run of a chat from its beginning, for a front end that was reloaded.
 
     204 if none does, 409 if one does in another process.
     """
@@ -137,7 +137,7 @@ def session_of(chat_id: str | None) -> str | None:
     )
 
 
-async def _asked(
+async def _ask_of(
     service: Service,
     request: Request,
     body: JsonObject,

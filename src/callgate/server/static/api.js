@@ -107,7 +107,43 @@ export const api = {
   undo: (id, exchanges) => json("POST", session(id, "/undo"), { exchanges }),
   approvals: () => json("GET", "/api/v1/approvals"),
   answer: (id, call, answer) => json("POST", `/api/v1/approvals/${part(id)}/${part(call)}`, answer),
+  /** Answers a question of an MCP server. */
+  reply: (id, question, answer) => json("POST", `/api/v1/questions/${part(id)}/${part(question)}`, answer),
 };
+
+// Uploads ----------------------------------------------------------------------------------------------------------------
+
+const ATTEMPTS = 5; // for one piece, while the service is away
+
+/** Uploads a file to the provider in pieces and gives its part; `moved(fraction)` says how far it is, and throws to end it. */
+export async function upload(file, { name, kind }, moved) {
+  let state = await json("POST", "/api/v1/files", { name, size: file.size, ...(kind ? { mime_type: kind } : {}) });
+  const path = `/api/v1/files/${part(state.id)}`;
+  try {
+    for (let failures = 0; !state.part; ) {
+      moved(state.received / file.size);
+      try {
+        const bytes = await file.slice(state.received, state.received + state.piece_bytes).arrayBuffer();
+        state = await json("POST", path, { offset: state.received, data: base64(new Uint8Array(bytes)) });
+        failures = 0;
+      } catch (error) {
+        if (!(error instanceof Unreachable) || (failures += 1) >= ATTEMPTS) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 1000 * BACKOFF_S[failures]));
+        state = await json("GET", path).catch(() => state);
+      }
+    }
+  } catch (error) {
+    json("DELETE", path).catch(() => null); // nobody asks for the rest of it
+    throw error;
+  }
+  return state.part;
+}
+
+export function base64(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 32_768) text += String.fromCharCode(...bytes.subarray(at, at + 32_768));
+  return btoa(text);
+}
 
 // Streams ----------------------------------------------------------------------------------------------------------------
 

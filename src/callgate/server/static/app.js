@@ -9,8 +9,10 @@ import { Choice, branches, drawTheme, nextTheme, settings } from "./settings.js"
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
 import { listen } from "./keys.js";
-import { banner, drawLink, link, remark, say, sayNow } from "./notices.js";
+import { banner, drawLink, link, notify, remark, say, sayNow } from "./notices.js";
+import { palette } from "./palette.js";
 import { Panel } from "./panel.js";
+import { Params } from "./params.js";
 import { cost, count, many, oneLine, plain } from "./text.js";
 import { spentIn } from "./trace.js";
 
@@ -108,11 +110,22 @@ const HEARD = {
     list.load();
     drawTitle();
     // Events that are read again tell of calls that were answered long ago.
-    setTimeout(() => view.asking.some((card) => card.call.id === call.id) && sayNow(`${plain(call.name)} needs approval. Press n to go there.`), 100);
+    setTimeout(() => {
+      if (!view.asking.some((card) => card.call.id === call.id)) return;
+      sayNow(`${plain(call.name)} needs approval. Press n to go there.`);
+      notify("A call needs your approval.");
+    }, 100);
   },
+  question_asked: ({ id, server }, view) =>
+    setTimeout(() => {
+      if (!view.questions.has(id)) return;
+      sayNow(`The server ${plain(server)} asks you something.`);
+      notify("A server asks you something.");
+    }, 100),
   call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
   run_ended: ({ reply }, view) => {
     say(`Answer: ${oneLine(view.text || reply.text || reply.finish_reason, 600)}`);
+    if (!reply.approvals?.length) notify("The answer is there.");
     list.load();
   },
   error: ({ message }) => {
@@ -149,8 +162,15 @@ const panel = new Panel(talk, NARROW, {
     welcome();
   },
 });
-const composer = new Composer({ field: prompt, tray: byId("tray"), input: byId("files") }, { failed: remark });
-const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Name, as the provider spells it"));
+const composer = new Composer({ field: prompt, tray: byId("tray"), input: byId("files") }, { failed: remark, uploads: () => !models.value.provider });
+const params = new Params();
+const models = new Choice(byId("provider"), byId("model"), () => askText("Another model", "Name, as the provider spells it"));
+/** What the next request names beside the message. */
+const choice = {
+  get value() {
+    return { ...models.value, ...params.value };
+  },
+};
 
 function drawTitle() {
   byId("title").textContent = plain(talk.title);
@@ -161,7 +181,7 @@ function drawTitle() {
 /** Where a conversation was branched from, and what was branched from it. */
 function drawBranches() {
   const { all } = branches;
-  const to = (id, words) => el("a", { href: `#${encodeURIComponent(id)}` }, oneLine(words, 60));
+  const to = (id, words) => el("a", { href: `/#${encodeURIComponent(id)}` }, oneLine(words, 60));
   const origin = all[talk.id];
   const made = Object.entries(all).filter(([, { from }]) => talk.id && from === talk.id);
   refill(byId("branches"), origin && ["branch of ", to(origin.from, origin.fromTitle)], origin && made.length > 0 && " · ", made.length > 0 && ["branches: ", made.map(([id, { title }], at) => [at > 0 && ", ", to(id, title)])]);
@@ -412,6 +432,35 @@ function fromAddress() {
   return id ? go(id) : fresh();
 }
 
+/** What the palette offers of this page. */
+const deeds = () =>
+  [
+    { words: "New conversation", key: "c", act: fresh },
+    talk.isLive && { words: "Stop the run", key: "s", act: stop },
+    talk.asking.length > 0 && { words: "Go to the call that needs approval", key: "n", act: nextAsked },
+    !talk.isLive && talk.last?.exchange && { words: "Regenerate the last answer", act: () => page.retry(talk.last) },
+    !talk.isLive && talk.views.length > 0 && { words: "Undo the last exchange", key: "u", act: () => page.undo() },
+    { words: "Attach files", act: () => byId("files").click() },
+    { words: "Settings: model, instructions, approval", act: () => byId("params-open").click() },
+    { words: "Timeline", key: "t", act: () => showPanel("run") },
+    { words: "Tools", act: () => showPanel("tools") },
+    talk.views.length > 0 && { words: "Save the conversation as a file", act: exportTalk },
+    talk.views.length > 0 && { words: "Print", act: () => globalThis.print() },
+    { words: "Theme: light, dark, system", key: "l", act: () => nextTheme(byId("theme")) },
+    { words: "Keyboard shortcuts", key: "?", act: () => help(settings) },
+  ].filter(Boolean);
+
+function showPanel(name) {
+  panel.open(true);
+  panel.select(name);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+  event.preventDefault();
+  palette(deeds(), go);
+});
+
 listen({
   Escape: escape,
   "?": () => void help(settings),
@@ -467,8 +516,9 @@ async function health() {
 
 /** What the frame shows: lists that may be loaded again at any time. */
 const load = deed(async () => {
-  const [models] = await Promise.all([api.models(), list.load(), panel.loadTools()]);
-  choice.offer(models);
+  const [offered] = await Promise.all([api.models(), list.load(), panel.loadTools()]);
+  models.offer(offered);
+  params.offer(offered);
 });
 
 ask.token = askToken;

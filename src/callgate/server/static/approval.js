@@ -40,7 +40,7 @@ export class ApprovalForm {
       { class: "ask", role: "group", tabindex: "-1", "aria-label": `Approval of ${asked.call.name}` },
       el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs approval. "), shown(asked.reason || ""))),
       this.preview(asked.preview),
-      this.readable(),
+      this.readable(asked.preview),
       this.exact(),
       this.end,
       this.editor,
@@ -57,9 +57,9 @@ export class ApprovalForm {
   }
 
   /** The arguments as a person reads them; those of a diff are in the diff. */
-  readable() {
+  readable(preview) {
     const args = Object.entries(this.call.args ?? {});
-    if (!args.length || this.node?.querySelector(".diff")) return null;
+    if (!args.length || (preview && isDiff(preview))) return null;
     return el("dl", { class: "asked-args" }, args.map(([key, value]) => [el("dt", {}, shown(key)), el("dd", {}, textView(readable(value), `Argument ${plain(key)}`))]));
   }
 
@@ -154,7 +154,7 @@ export class ApprovalForm {
     const send = button("Approve with changes", { class: "primary", onclick: () => this.giveEdited() }, "finished");
     refill(
       this.editor,
-      el("h4", {}, "Edit the arguments"),
+      el("h3", {}, "Edit the arguments"),
       this.fields.length ? this.fields.map((field) => field.node) : el("p", { class: "quiet" }, "This call has no arguments."),
       el("div", { class: "answers" }, send),
     );

@@ -1,7 +1,7 @@
 // Texts of any length, and media. A long text shows its head and says how much is left; all of it is put in by pieces, each of
 // which the browser lays out only while it is on the screen, so that a megabyte does not hold up the page.
 
-import { el, button } from "./dom.js";
+import { button, byId, el, refill } from "./dom.js";
 import { copy } from "./markdown.js";
 import { count, plain, shown, size } from "./text.js";
 
@@ -60,8 +60,32 @@ export function valueView(value, label) {
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"]);
 const SOUNDS = /^audio\/[\w.+-]{1,40}$/;
+const SAMPLE_BYTES = 2;
 
-/** A part with inline data: a picture is shown, anything else can be kept as a file. Nothing is fetched. */
+/** Raw samples, as Gemini makes speech, as a WAV file, which browsers and players take; any other sound as it is. */
+function playable(kind, bytes) {
+  const [type, ...options] = kind.split(";").map((word) => word.trim());
+  if (type !== "audio/l16" && type !== "audio/pcm") return { type, pieces: [bytes] };
+  const number = (name, usual) => Number(options.find((word) => word.startsWith(`${name}=`))?.slice(name.length + 1)) || usual;
+  const [rate, channels] = [number("rate", 24000), number("channels", 1)];
+  const head = new DataView(new ArrayBuffer(44));
+  const write = (at, word) => [...word].forEach((char, index) => head.setUint8(at + index, char.charCodeAt(0)));
+  write(0, "RIFF");
+  head.setUint32(4, 36 + bytes.length, true);
+  write(8, "WAVEfmt ");
+  head.setUint32(16, 16, true);
+  head.setUint16(20, 1, true);
+  head.setUint16(22, channels, true);
+  head.setUint32(24, rate, true);
+  head.setUint32(28, rate * channels * SAMPLE_BYTES, true);
+  head.setUint16(32, channels * SAMPLE_BYTES, true);
+  head.setUint16(34, 8 * SAMPLE_BYTES, true);
+  write(36, "data");
+  head.setUint32(40, bytes.length, true);
+  return { type: "audio/wav", pieces: [head, bytes] };
+}
+
+/** A part with inline data: a picture is shown, a sound can be played, anything can be kept as a file. Nothing is fetched. */
 export function mediaView(part, maker = "tool") {
   const data = part.inlineData || part.inline_data || {};
   const kind = String(data.mimeType || data.mime_type || "application/octet-stream").toLowerCase();
@@ -73,10 +97,32 @@ export function mediaView(part, maker = "tool") {
     return el("p", { class: "quiet" }, "Media that is not valid base64.");
   }
   const isPicture = PICTURES.has(kind);
+  const sound = kind.startsWith("audio/") ? playable(kind, bytes) : null;
+  const isSound = sound !== null && SOUNDS.test(sound.type);
   // A type that a browser could run in this page's name is never given to it.
-  const url = URL.createObjectURL(new Blob([bytes], { type: isPicture || SOUNDS.test(kind) ? kind : "application/octet-stream" }));
+  const type = isPicture ? kind : isSound ? sound.type : "application/octet-stream";
+  const url = URL.createObjectURL(new Blob(sound ? sound.pieces : [bytes], { type }));
   const words = `${name}, ${size(bytes.length)}`;
-  const save = el("a", { href: url, download: name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "file", class: "link" }, `Save ${words}`);
+  const save = el("a", { href: url, download: fileName(name, sound), class: "link" }, `Save ${words}`);
+  if (isSound) {
+    const player = el("audio", { src: url, controls: true, preload: "metadata", "aria-label": `Sound from the ${maker}: ${name}` });
+    return el("figure", { class: "medium" }, player, el("figcaption", {}, save));
+  }
   if (!isPicture) return el("p", { class: "medium" }, save);
-  return el("figure", { class: "medium" }, el("img", { src: url, alt: `Image from the ${maker}: ${name}` }), el("figcaption", {}, save));
+  const image = () => el("img", { src: url, alt: `Image from the ${maker}: ${name}` });
+  const larger = el("button", { type: "button", class: "enlarge", title: "Show it larger", onclick: () => enlarge(image(), words) }, image());
+  return el("figure", { class: "medium" }, larger, el("figcaption", {}, save));
+}
+
+/** The name under which media is kept; samples that became a WAV file have the ending of one. */
+function fileName(name, sound) {
+  const plainName = name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "file";
+  return sound?.type === "audio/wav" && !plainName.endsWith(".wav") ? `${plainName}.wav` : plainName;
+}
+
+/** A picture as large as the window; any click or Esc closes it. */
+function enlarge(image, words) {
+  const dialog = byId("picture");
+  refill(dialog, el("button", { type: "button", class: "bare", "aria-label": `Close ${words}`, onclick: () => dialog.close() }, image));
+  dialog.showModal();
 }

@@ -18,8 +18,9 @@ export const STATES = {
   timed_out: "Timed out",
   cancelled: "Cancelled",
   unknown: "Outcome unknown",
+  interrupted: "Interrupted",
 };
-const PICTURES = { checked: "proposed", allowed: "proposed" };
+const PICTURES = { checked: "proposed", allowed: "proposed", interrupted: "unknown" };
 const FINAL = new Set(["finished", "failed", "denied", "timed_out", "cancelled", "unknown"]);
 
 /** A state as a picture and a word. */
@@ -54,7 +55,7 @@ export class CallCard {
       this.time,
     );
     this.asking = el("div", { class: "asking" });
-    this.node = el("section", { class: "call", "data-id": call.id, "aria-label": `Call of ${oneLine(call.name, 80)}` }, this.toggle, this.meter, this.line, this.asking, this.body);
+    this.node = el("div", { class: "call", role: "group", "data-id": call.id, "aria-label": `Call of ${oneLine(call.name, 80)}` }, this.toggle, this.meter, this.line, this.asking, this.body);
     this.describe(call);
     this.become("proposed");
   }
@@ -116,7 +117,9 @@ export class CallCard {
     if (hadFocus) this.toggle.focus();
   }
 
-  start(call) {
+  /** `preview` is what it is about to change, if a person approved it: with arguments that were edited it is not what was asked. */
+  start(call, preview) {
+    if (preview) this.preview = preview;
     this.describe(call);
     this.become("started");
   }
@@ -150,8 +153,8 @@ export class CallCard {
   drawBody() {
     this.stale = false;
     // What was approved stays to be seen, not only the arguments that it was made from.
-    const change = isDiff(this.preview) ? [el("h4", {}, "Change"), diffView(this.preview)] : null;
-    refill(this.args, change, el("h4", {}, "Arguments"), argsView(this.call));
+    const change = isDiff(this.preview) ? [el("h3", {}, "Change"), diffView(this.preview)] : null;
+    refill(this.args, change, el("h3", {}, "Arguments"), argsView(this.call));
     refill(this.result, this.outcome ? resultView(this.outcome) : null);
   }
 }
@@ -170,5 +173,5 @@ function resultView(result) {
   const text = isValue ? readable(result.value) : result.error || "";
   const words = isValue ? `Result (${many(text.length, "character")})` : "Error";
   const notes = (result.notes || []).map((note) => el("p", { class: "quiet" }, shown(note)));
-  return [el("h4", {}, words), valueView(text, words), notes, (result.media || []).length ? el("p", { class: "quiet" }, many(result.media.length, "medium", "media")) : null];
+  return [el("h3", {}, words), valueView(text, words), notes, (result.media || []).length ? el("p", { class: "quiet" }, many(result.media.length, "medium", "media")) : null];
 }

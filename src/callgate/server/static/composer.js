@@ -1,6 +1,6 @@
 // The message field: a draft that outlives a reload, files that go with a message, and messages that wait for the end of a run.
 
-import { freshKey } from "./api.js";
+import { Refused, base64, freshKey, upload } from "./api.js";
 import { button, el, icon, iconButton, refill } from "./dom.js";
 import { mediaView } from "./bigtext.js";
 import { oneLine, plain, size } from "./text.js";
@@ -8,7 +8,8 @@ import { oneLine, plain, size } from "./text.js";
 const DRAFT = "callgate.draft.";
 const DRAFT_MAX = 100_000;
 const FILES_MAX = 20;
-const BYTES_MAX = 7_000_000; // a request takes 10 MiB, and base64 adds a third
+const BYTES_MAX = 7_000_000; // a request takes 10 MiB, and base64 adds a third; what is more is uploaded first
+const UPLOAD_MAX = 2 * 1024 ** 3;
 const TEXTS = /^(?:text\/|application\/(?:json|xml|toml|yaml|x-yaml|javascript|x-sh|sql)$)/;
 const TEXT_NAMES = /\.(?:md|txt|csv|tsv|py|js|mjs|ts|tsx|jsx|json|jsonl|ya?ml|toml|ini|cfg|html?|css|sql|sh|rs|go|c|h|cc|cpp|java|kt|rb|php|log|diff|patch)$/i;
 
@@ -19,7 +20,7 @@ export const message = (text, parts = []) => ({ text, parts });
 export const promptOf = ({ text, parts }) => (parts.length ? [...(text ? [text] : []), ...parts] : text);
 
 export class Composer {
-  /** `field` is where one types, `tray` shows what goes with it, `input` chooses files; `does` has failed(words) and send(). */
+  /** `field` is where one types, `tray` shows what goes with it, `input` chooses files; `does` has failed(words) and uploads(). */
   constructor({ field, tray, input }, does) {
     Object.assign(this, { field, tray, input, does });
     this.files = [];
@@ -128,22 +129,43 @@ export class Composer {
 
   async attach(files) {
     for (const file of files) {
-      const all = this.files.reduce((sum, each) => sum + (each.bytes ?? 0), 0);
-      if (this.files.length >= FILES_MAX) return this.does.failed(`At most ${FILES_MAX} files go with a message.`);
-      if (all + file.size > BYTES_MAX) return this.does.failed(`${oneLine(file.name, 80)} is too large: the files of a message may have ${size(BYTES_MAX)} together.`);
-      if (!file.size) return this.does.failed(`${oneLine(file.name, 80)} is empty, or is a folder.`);
-      const entry = { name: file.name || "pasted", bytes: file.size, part: null };
+      const all = this.files.reduce((sum, each) => sum + (each.isUploaded ? 0 : (each.bytes ?? 0)), 0);
+      const isUploaded = all + file.size > BYTES_MAX;
+      const why = this.refusal(file, isUploaded);
+      if (why) return this.does.failed(why);
+      const entry = { name: file.name || "pasted", bytes: file.size, part: null, isUploaded, progress: 0 };
       this.files.push(entry);
+      this.draw();
       try {
-        entry.part = await partOf(file);
-      } catch {
+        entry.part = isUploaded ? await this.uploaded(file, entry) : await partOf(file);
+      } catch (error) {
+        const isRemoved = !this.files.includes(entry);
         this.files = this.files.filter((each) => each !== entry);
-        this.does.failed(`${oneLine(file.name, 80)} cannot be read.`);
+        if (!isRemoved) this.does.failed(`${oneLine(file.name, 80)} ${isUploaded ? notUploaded(error) : "cannot be read."}`);
       }
       this.draw();
     }
     this.field.focus();
     return null;
+  }
+
+  /** Why a file does not go with the message; nothing if it does. */
+  refusal(file, isUploaded) {
+    const name = oneLine(file.name, 80);
+    if (this.files.length >= FILES_MAX) return `At most ${FILES_MAX} files go with a message.`;
+    if (!file.size) return `${name} is empty, or is a folder.`;
+    if (file.size > UPLOAD_MAX) return `${name} is too large: a file may have ${size(UPLOAD_MAX)}.`;
+    if (isUploaded && !this.does.uploads()) return `${name} is too large: with another model than the service's own, the files of a message may have ${size(BYTES_MAX)} together.`;
+    return "";
+  }
+
+  uploaded(file, entry) {
+    const given = { name: plain(entry.name).slice(0, 120), kind: MIME.test(file.type) ? file.type : "" };
+    return upload(file, given, (fraction) => {
+      if (!this.files.includes(entry)) throw new Error("removed");
+      entry.progress = fraction;
+      this.draw();
+    });
   }
 
   get isReading() {
@@ -158,14 +180,14 @@ export class Composer {
           "span",
           { class: "chip" },
           entry.part?.inlineData?.mimeType.startsWith("image/") ? mediaView(entry.part, "user").querySelector("img") : icon("file"),
-          el("span", {}, `${oneLine(entry.name, 40)}${entry.bytes ? `, ${size(entry.bytes)}` : ""}`),
+          el("span", {}, `${oneLine(entry.name, 40)}${entry.bytes ? `, ${size(entry.bytes)}` : ""}${stateOf(entry)}`),
           iconButton(`Remove ${plain(entry.name)}`, "close", { class: "bare", onclick: () => this.drop(entry) }),
         ),
       ),
       this.queue.map((given) =>
         el(
           "p",
-          { class: "queued" },
+          { class: "queued-message" },
           icon("proposed"),
           el("span", {}, `Sent when the run ends: ${oneLine(given.text || "files", 120)}`),
           button("Take back", { class: "link", onclick: () => this.takeBack(given) }),
@@ -190,7 +212,16 @@ export class Composer {
   }
 }
 
-const nameOf = (part) => part.inlineData?.displayName ?? fileText(part)?.name ?? "file";
+const nameOf = (part) => part.inlineData?.displayName ?? fileText(part)?.name ?? part.fileData?.fileUri ?? "file";
+const MIME = /^[A-Za-z0-9.+-]+\/[A-Za-z0-9.+-]+$/;
+
+const stateOf = ({ part, isUploaded, progress }) => (isUploaded && !part ? `, ${Math.floor(progress * 100)} % uploaded` : "");
+
+function notUploaded(error) {
+  if (!(error instanceof Refused)) return "could not be uploaded: the service cannot be reached.";
+  if (error.code === "no_uploads") return `is too large: this model takes ${size(BYTES_MAX)} of files with a message, and has no uploads.`;
+  return `could not be uploaded: ${error.message}`;
+}
 
 /** A file as a part: text as text, labelled as data; everything else as it is. */
 async function partOf(file) {
@@ -204,7 +235,7 @@ async function partOf(file) {
       // It is no text after all.
     }
   }
-  const kind = /^[A-Za-z0-9.+-]+\/[A-Za-z0-9.+-]+$/.test(file.type) ? file.type : "application/octet-stream";
+  const kind = MIME.test(file.type) ? file.type : "application/octet-stream";
   return { inlineData: { mimeType: kind, data: base64(bytes), displayName: name } };
 }
 
@@ -219,10 +250,4 @@ const LABELLED = /^\s*Between the two lines with ([0-9a-f]{12}) is (.{1,300})\. 
 export function fileText(part) {
   const found = typeof part.text === "string" ? LABELLED.exec(part.text) : null;
   return found && { name: found[2], text: found[3] };
-}
-
-function base64(bytes) {
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 32_768) text += String.fromCharCode(...bytes.subarray(at, at + 32_768));
-  return btoa(text);
 }

@@ -13,6 +13,7 @@ export const KEYS = [
   ["o", "expand or collapse the calls of the focused exchange"],
   ["u", "undo the last exchange"],
   ["t", "timeline, or tools"],
+  ["Ctrl+K", "commands and conversations"],
   ["c", "new conversation"],
   ["f", "search conversations (then ↓ ↑ and Enter)"],
   ["l", "light, dark, or as the system says"],

@@ -42,7 +42,8 @@ function rowsView(rows, label) {
   const files = rows.filter((row) => row.sign === "f" && /^(\+\+\+|---) /.test(row.text));
   const name = (files.find((row) => row.text.startsWith("+++") && !row.text.includes("/dev/null")) || files[0])?.text.slice(4);
   const body = el("tbody");
-  const table = el("table", { class: "diff" }, el("caption", { class: "unseen" }, label), body);
+  const head = el("thead", { class: "unseen" }, el("tr", {}, ["Old line", "New line", "Sign", "Text"].map((words) => el("th", { scope: "col" }, words))));
+  const table = el("table", { class: "diff" }, el("caption", { class: "unseen" }, label), head, body);
   const wanted = rows.filter((row) => !(row.sign === "f" && files.includes(row)));
   body.append(...wanted.slice(0, LINES_SHOWN).map(rowView));
   const rest = wanted.length - LINES_SHOWN;
@@ -62,7 +63,7 @@ function rowsView(rows, label) {
       el("span", { class: "name" }, name ? shown(name.replace(/\t.*$/, "")) : label),
       el("span", { class: "sums" }, el("span", { class: "plus" }, `+${added}`), " ", el("span", { class: "minus" }, `−${removed}`)),
     ),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, table),
     more,
   );
 }

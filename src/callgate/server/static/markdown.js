@@ -1,6 +1,7 @@
 // Markdown in, elements out. A small and strict reader: no HTML, no remote pictures, links to http, https and mailto only;
 // whatever it does not know stays text. `MarkdownStream` renders an answer while it arrives: a block that another one has
-// followed is final and is never touched again, so long answers cost no more at their end than at their beginning.
+// followed is final and is never touched again, and a long one is not read again for every piece, so long answers cost no
+// more at their end than at their beginning.
 
 import { codeNodes } from "./code.js";
 import { el } from "./dom.js";
@@ -17,6 +18,8 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
 const TABLE_LINE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const BLANK = /^[ \t]*$/;
+const DEFINITION = /^ {0,3}\[(\^(?=\d|fn|note)|(?!\^))([^\]\[\n]{1,100})\]:[ \t]*(\S.*)$/;
+const NOTE = /^\[\^(\d{1,3}|(?:fn|note)[\w-]{0,20})\]/; // not every class of characters in prose is a note
 
 /** The blocks of a text: what kind each is, its lines, and the line at which it begins. */
 export function blocks(lines) {
@@ -27,7 +30,8 @@ export function blocks(lines) {
       at += 1;
       continue;
     }
-    const block = READERS.map((read) => read(lines, at)).find(Boolean);
+    let block = null;
+    for (const read of READERS) if ((block = read(lines, at))) break;
     block.start = at;
     found.push(block);
     at = block.end;
@@ -35,7 +39,7 @@ export function blocks(lines) {
   return found;
 }
 
-const READERS = [readFence, readFormula, readHeading, readRule, readQuote, readList, readTable, readParagraph];
+const READERS = [readFence, readFormula, readHeading, readRule, readQuote, readList, readTable, readDefinition, readParagraph];
 
 function readFence(lines, at) {
   const open = FENCE.exec(lines[at]);
@@ -44,7 +48,7 @@ function readFence(lines, at) {
   let end = at + 1;
   while (end < lines.length && !closing.test(lines[end])) end += 1;
   const strip = new RegExp(`^ {0,${open[1].length}}`);
-  return { kind: "code", language: open[3].trim(), lines: lines.slice(at + 1, end).map((line) => line.replace(strip, "")), end: end + 1 };
+  return { kind: "code", mark: open[2], language: open[3].trim(), lines: lines.slice(at + 1, end).map((line) => line.replace(strip, "")), end: end + 1 };
 }
 
 /** A formula on lines of its own is shown as it was written: its backslashes and stars mean something else there. */
@@ -133,6 +137,14 @@ function cells(line) {
     .map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 
+/** The text of a footnote, or the address that links in the text name. */
+function readDefinition(lines, at) {
+  const found = DEFINITION.exec(lines[at]);
+  if (!found) return null;
+  const [, isNote, id, rest] = found;
+  return isNote ? { kind: "footnote", id, text: rest, end: at + 1 } : { kind: "definition", id, text: rest, end: at + 1 };
+}
+
 function readParagraph(lines, at) {
   let end = at + 1;
   while (end < lines.length && !BLANK.test(lines[end]) && !isBreak(lines[end]) && !readTable(lines, end)) end += 1;
@@ -143,13 +155,19 @@ function readParagraph(lines, at) {
   return { kind: "paragraph", text, end };
 }
 
-const isBreak = (line) => FENCE.test(line) || /^ {0,3}(?:=+|\$\$.*|\\\[.*)[ \t]*$/.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
+const isBreak = (line) => DEFINITION.test(line) || FENCE.test(line) || /^ {0,3}(?:=+|\$\$.*|\\\[.*)[ \t]*$/.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
 
 const VIEWS = {
   paragraph: (block, depth) => el("p", { dir: "auto" }, inline(block.text, depth)),
-  // The page has headings of its own; those of an answer stand below them.
-  heading: (block, depth) => el(`h${Math.min(6, block.level + 2)}`, { dir: "auto" }, inline(block.text, depth)),
+  // The page has headings of its own; those of an answer stand below them, and none skips a level, whatever its marks say.
+  heading: (block, depth, outline) => el(`h${placed(block.level, outline)}`, { dir: "auto" }, inline(block.text, depth)),
   rule: () => el("hr"),
+  footnote: (block, depth) => el("p", { class: "footnote", dir: "auto" }, el("sup", {}, shown(block.id)), " ", inline(block.text, depth)),
+  // It is hidden as soon as its address is known to be one; until then nothing that was said is left out.
+  definition: (block) => {
+    const href = /^<?([^\s<>]{1,2000})>?(?:[ \t]+(?:"[^"]*"|'[^']*'|\([^)]*\)))?[ \t]*$/.exec(block.text)?.[1] ?? "";
+    return el("p", { class: "definition", "data-name": named(block.id), "data-href": isSafe(href) ? href : null, hidden: isSafe(href) }, shown(`[${block.id}]: ${block.text}`));
+  },
   quote: (block, depth) => el("blockquote", {}, views(block.lines, depth + 1)),
   code: codeView,
   formula: (block) => el("pre", { class: "math", tabindex: "0", "aria-label": "Formula in TeX" }, shown(block.text)),
@@ -158,7 +176,7 @@ const VIEWS = {
   table: (block, depth) =>
     el(
       "div",
-      { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
+      { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
       el(
         "table",
         { dir: "auto" },
@@ -170,7 +188,15 @@ const VIEWS = {
 
 function views(lines, depth) {
   if (depth > DEPTH_MAX) return [el("p", {}, shown(lines.join("\n")))];
-  return blocks(lines).map((block) => VIEWS[block.kind](block, depth));
+  const outline = [];
+  return blocks(lines).map((block) => VIEWS[block.kind](block, depth, outline));
+}
+
+/** The level of a heading on the page; `outline` has the levels of those that it stands under, and gets its own. */
+function placed(level, outline) {
+  while (outline.at(-1) >= level) outline.pop();
+  outline.push(level);
+  return Math.min(6, outline.length + 2);
 }
 
 function itemView(lines, depth) {
@@ -267,7 +293,7 @@ const MARKS = {
   "*": emphasis,
   _: emphasis,
   "~": (text, at, depth, dead) => paired(text, at, "~~", "del", { depth, dead }),
-  "[": link,
+  "[": (text, at, depth, dead) => link(text, at, depth, dead) ?? reference(text, at, depth, dead),
   "!": (text, at, depth, dead) => (text[at + 1] === "[" ? picture(text, at, dead) : null),
   "<": (text, at) => {
     const found = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/.exec(text.slice(at, at + 2048));
@@ -354,6 +380,40 @@ function closing(text, at, dead) {
   return -1;
 }
 
+const named = (id) => id.trim().replace(/\s+/g, " ").toLowerCase();
+
+/** `[^1]` refers to a footnote; `[words][name]` to an address that is defined somewhere in the text. */
+function reference(text, at, depth, dead) {
+  const note = NOTE.exec(text.slice(at, at + 40));
+  if (note) return { nodes: [el("sup", { class: "noted" }, note[1])], end: at + note[0].length };
+  const close = closing(text, at, dead);
+  const name = close > 0 && /^\[([^\]\[\n]{0,100})\]/.exec(text.slice(close + 1, close + 110));
+  if (!name) return null;
+  const inside = text.slice(at + 1, close);
+  const words = el("span", {}, inline(inside, depth + 1));
+  for (const inner of words.querySelectorAll("a")) inner.replaceWith(...inner.childNodes);
+  return { nodes: [el("span", { class: "ref", "data-name": named(name[1] || inside) }, "[", words, "]", shown(name[0]))], end: close + 1 + name[0].length };
+}
+
+const written = new WeakMap(); // a link that was made of a reference -> what stands in the text
+
+/** Makes links of what refers to addresses that are known by now; an address that is still arriving may change. */
+function resolve(nodes, known = null) {
+  const all = (selector) => nodes.flatMap((node) => [...(node.matches?.(selector) ? [node] : []), ...(node.querySelectorAll?.(selector) ?? [])]);
+  known ??= new Map(all(".definition[data-href]").map((node) => [node.dataset.name, node.dataset.href]).reverse());
+  for (const ref of all(".ref")) {
+    const origin = written.get(ref) ?? ref;
+    const href = known.get(origin.dataset.name);
+    if (!href && ref !== origin) ref.replaceWith(origin);
+    if (!href || ref.getAttribute("href") === href) continue;
+    const made = anchor(href, [...origin.firstElementChild.childNodes].map((node) => node.cloneNode(true)));
+    made.classList.add("ref");
+    written.set(made, origin);
+    ref.replaceWith(made);
+  }
+  return known;
+}
+
 function link(text, at, depth, dead) {
   const close = closing(text, at, dead);
   const found = close > 0 && text[close + 1] === "(" && target(text, close + 1);
@@ -395,28 +455,97 @@ function anchor(href, words) {
 // While it arrives --------------------------------------------------------------------------------------------------------
 
 /** A whole text as a list of elements. */
-export const markdown = (text) => views(text.replace(/\r\n?/g, "\n").split("\n"), 0);
+export function markdown(text) {
+  const made = views(linesOf(text), 0);
+  resolve(made);
+  return made;
+}
 
-/** An answer that grows: `add` pieces of it, and `node` shows what there is. */
+const linesOf = (text) => text.replace(/\r\n?/g, "\n").split("\n");
+
+const EAGER = 4000; // characters of a block that are read anew with each piece of it
+const GROWTH = 1 / 8; // a longer one is read again when it has grown by so much: all readings together stay linear
+const SEEN = 200; // characters before a piece in which the end of a block may have begun
+
+/** An answer that grows: `add` pieces of it, and `node` shows what there is; `end` says that it is whole. */
 export class MarkdownStream {
-  constructor(node) {
+  constructor(node, { eager = EAGER } = {}) {
     this.node = node;
+    this.eager = eager;
     this.text = ""; // of the last block, and what followed it
+    this.read = 0; // how much of it the elements show; the rest is shown as text at their end
     this.open = []; // its elements, which the next piece may change
+    this.last = null; // the block itself
+    this.outline = []; // of the headings before it
+    this.names = null; // the addresses that references stand for, once there are some
   }
 
   add(piece) {
     this.text += piece;
-    const lines = this.text.replace(/\r\n?/g, "\n").split("\n");
-    const found = blocks(lines);
-    // Signs alone on a line may yet become the line below a heading.
-    const open = found.length > 1 && /^ {0,3}[-=]+[ \t]*$/.test(lines.slice(found.at(-1).start).join("\n")) ? 2 : 1;
-    const settled = found.slice(0, -open);
-    for (const node of this.open) node.remove();
-    for (const block of settled) this.node.append(VIEWS[block.kind](block, 0));
-    const rest = found.slice(-open);
-    this.open = rest.map((block) => VIEWS[block.kind](block, 0));
-    this.node.append(...this.open);
-    if (settled.length) this.text = lines.slice(rest[0].start).join("\n");
+    const wanted = this.read > this.eager ? this.read * (1 + GROWTH) : 0;
+    if (this.last && this.text.length < wanted && !this.mayEnd(piece)) this.append(piece);
+    else this.renew();
   }
+
+  end() {
+    if (this.text.length > this.read) this.renew();
+  }
+
+  /** Whether the piece seems to end the last block. A block that went on all the same is not asked again. */
+  mayEnd(piece) {
+    if (this.wentOn) return false;
+    const near = this.text.slice(-piece.length - SEEN);
+    const { kind, mark } = this.last;
+    const isOver =
+      kind === "code" ? new RegExp(`\\n {0,3}\\${mark[0]}{${mark.length},}[ \\t]*\\r?\\n`).test(near)
+      : kind === "list" ? /\n[ \t\r]*\n[^\s\d*+-]/.test(near)
+      : /\n[ \t\r]*\n/.test(near) || near.split("\n").slice(1).some(isBreak); // prettier-ignore
+    this.wentOn = isOver;
+    return isOver;
+  }
+
+  /** Shows a piece without reading it. */
+  append(piece) {
+    let place = this.open.at(-1);
+    if (this.last.kind === "code") place = place.querySelector("code");
+    else if (!["paragraph", "heading"].includes(this.last.kind) && !place.classList.contains("arriving")) {
+      place = el("p", { class: "arriving", dir: "auto" });
+      this.node.append(place);
+      this.open.push(place);
+    }
+    place.append(...shown(piece));
+  }
+
+  /** Reads the last block again, with all that has arrived of it. */
+  renew() {
+    const lines = linesOf(this.text);
+    const found = blocks(lines);
+    const open = openBlocks(found, lines);
+    const settled = found.slice(0, found.length - open);
+    const rest = found.slice(found.length - open);
+    for (const node of this.open) node.remove();
+    const made = settled.map((block) => VIEWS[block.kind](block, 0, this.outline));
+    const outline = [...this.outline];
+    this.open = rest.map((block) => VIEWS[block.kind](block, 0, outline));
+    this.node.append(...made, ...this.open);
+    this.last = rest.at(-1) ?? null;
+    if (settled.length) {
+      this.text = lines.slice(rest.length ? rest[0].start : settled.at(-1).end).join("\n");
+      this.wentOn = false;
+    }
+    this.read = this.text.length;
+    const hasNames = found.some(({ kind }) => kind === "definition");
+    if (hasNames) this.names = resolve([this.node]);
+    else if (this.names) resolve([...made, ...this.open], this.names);
+  }
+}
+
+/** How many blocks at the end more text may change. */
+function openBlocks(found, lines) {
+  const last = found.at(-1);
+  if (!last) return 0;
+  if (last.kind === "code" && last.end < lines.length) return 0; // the line that closes it is whole
+  if (last.kind === "paragraph" && last.end < lines.length - 1) return 0; // so is the blank line after it
+  // Signs alone on a line may yet become the line below a heading, and digits the next item of a list.
+  return found.length > 1 && /^ {0,3}(?:[-=]+[ \t]*|\d{1,9})$/.test(lines.slice(last.start).join("\n")) ? 2 : 1;
 }

@@ -1,6 +1,7 @@
 // What the page says of itself: to those who see it, to those who hear it, and whether the service is there.
 
 import { button, byId, el, icon, refill } from "./dom.js";
+import { settings } from "./settings.js";
 
 /** Said aloud when there is a pause. */
 export const say = (words) => (byId("say").textContent = words);
@@ -16,6 +17,16 @@ export function banner(words, ...actions) {
 
 /** A sentence that stays until it is closed. */
 export const remark = (words) => banner(words, button("Close", { class: "link", onclick: () => banner("") }));
+
+/** A note of the system for somebody who looks elsewhere and asked for it. It names nothing of what was said. */
+export function notify(words) {
+  if (!settings.notify || !document.hidden || globalThis.Notification?.permission !== "granted") return;
+  const note = new Notification("callgate", { body: words, tag: "callgate", icon: "/static/icon.svg" });
+  note.addEventListener("click", () => {
+    globalThis.focus();
+    note.close();
+  });
+}
 
 /** How the service is: `ok`, `degraded` or `lost`. */
 export function drawLink(state, words = "") {

@@ -47,6 +47,18 @@ export const settings = {
   set choice(value) {
     keep({ choice: value });
   },
+  get notify() {
+    return read().notify === true;
+  },
+  set notify(value) {
+    keep({ notify: value });
+  },
+  get params() {
+    return read().params || {};
+  },
+  set params(value) {
+    keep({ params: value });
+  },
 };
 
 const BRANCHES_MAX = 200;
@@ -58,6 +70,25 @@ export const branches = {
   },
   add(id, origin) {
     keep({ branches: Object.fromEntries([...Object.entries(this.all), [id, origin]].slice(-BRANCHES_MAX)) });
+  },
+};
+
+const MARKED_MAX = 500;
+
+/** Conversations that were pinned or archived in this browser. */
+export const marks = {
+  all(mark) {
+    return Object.entries(read().marks || {})
+      .filter(([, each]) => each === mark)
+      .map(([id]) => id);
+  },
+  of(id) {
+    return (read().marks || {})[id] ?? null;
+  },
+  put(id, mark) {
+    const { [id]: _, ...others } = read().marks || {};
+    keep({ marks: Object.fromEntries([...Object.entries(others), ...(mark ? [[id, mark]] : [])].slice(-MARKED_MAX)) });
+    return null;
   },
 };
 
@@ -77,11 +108,11 @@ export function nextTheme(button) {
   drawTheme(button);
 }
 
-/** Provider, model and mode: selects that know what the service offers. */
+/** Provider and model: selects that know what the service offers. */
 export class Choice {
   /** `askName` asks a person for the name of a model that is not in the list. */
-  constructor(provider, model, mode, askName) {
-    Object.assign(this, { provider, model, mode, providers: [] });
+  constructor(provider, model, askName) {
+    Object.assign(this, { provider, model, providers: [] });
     provider.addEventListener("change", () => {
       this.drawModels();
       this.keep();
@@ -90,7 +121,6 @@ export class Choice {
       if (model.value === OTHER) this.drawModels(await askName());
       this.keep();
     });
-    mode.addEventListener("change", () => this.keep());
   }
 
   offer({ providers = [], default: first = {} }) {
@@ -107,7 +137,6 @@ export class Choice {
     this.provider.value = usable.includes(kept.provider) ? kept.provider : usable.includes(first.provider) ? first.provider : (usable[0] ?? "");
     this.first = first;
     this.drawModels(this.provider.value === kept.provider ? kept.model : "");
-    this.mode.value = ["auto", "native", "prompted"].includes(kept.mode) ? kept.mode : first.mode || "auto";
   }
 
   drawModels(wanted = "") {
@@ -121,15 +150,14 @@ export class Choice {
   }
 
   keep() {
-    settings.choice = { provider: this.provider.value, model: this.model.value, mode: this.mode.value };
+    settings.choice = { provider: this.provider.value, model: this.model.value };
   }
 
   /** What a request names of it: nothing that is the service's own choice. */
   get value() {
     const { first = {} } = this;
-    const mode = this.mode.value && this.mode.value !== first.mode ? { mode: this.mode.value } : {};
-    if (this.provider.value === first.provider && this.model.value === first.model) return mode;
+    if (this.provider.value === first.provider && this.model.value === first.model) return {};
     const named = { provider: this.provider.value, model: this.model.value };
-    return { ...Object.fromEntries(Object.entries(named).filter(([, value]) => value)), ...mode };
+    return Object.fromEntries(Object.entries(named).filter(([, value]) => value));
   }
 }

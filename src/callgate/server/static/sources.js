@@ -21,8 +21,8 @@ export function sourcesView(metadata) {
   const { sources = [], search_links: links = [], urls = [], queries = [] } = metadata;
   if (!sources.length && !links.length && !urls.length) return null;
   return el(
-    "section",
-    { class: "sources", "aria-label": "Sources" },
+    "div",
+    { class: "sources", role: "group", "aria-label": "Sources" },
     sources.length > 0 && [el("h3", {}, "Sources"), el("ol", {}, sources.map((source) => el("li", {}, link(source.uri, source.title || source.uri), source.domain && source.domain !== source.title && el("span", { class: "quiet" }, " ", shown(source.domain)))))],
     urls.length > 0 && [el("h3", {}, "Pages read"), el("ul", {}, urls.map((read) => el("li", {}, link(read.url, read.url), !read.status.endsWith("_SUCCESS") && el("span", { class: "quiet" }, " could not be read"))))],
     links.length > 0 && el("p", { class: "suggestions" }, el("span", { class: "quiet" }, "Google Search suggestions"), links.map(({ text, url }) => el("span", { class: "chip" }, link(url, text)))),

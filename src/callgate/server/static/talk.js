@@ -36,6 +36,7 @@ export class Talk {
     this.page = page;
     this.does = {
       answer: (call, body) => this.answer(call, body),
+      reply: (question, body) => api.reply(this.id, question, body),
       fork: (view) => page.fork(this.id, view.exchange),
       undo: () => page.undo(),
       retry: (view) => page.retry(view),
@@ -183,6 +184,7 @@ export class Talk {
   /** How a conversation stands in which nothing runs: calls may wait, or a run may have been cut off. */
   standing() {
     for (const asked of this.session?.approvals || []) this.last?.card(asked.call).ask(asked);
+    if (this.session?.state === "interrupted") this.last?.interrupt();
     this.page.standing(this.session?.state);
   }
 
@@ -285,7 +287,9 @@ export class Talk {
     this.learn(session);
     this.feet();
     this.page.changed();
-    if (wasJoined || (event.reply?.approvals || []).length) this.again().catch((error) => this.page.failed(error));
+    // Others may have written between what was shown and this exchange.
+    const isWhole = session.exchanges.at(-2)?.id === this.views.at(-2)?.exchange;
+    if (wasJoined || !isWhole || (event.reply?.approvals || []).length) this.again().catch((error) => this.page.failed(error));
     // The run that has just ended may hold its session a moment longer; another one is found when the page looks again.
     else this.page.standing(session.state === "running" ? "" : session.state);
   }

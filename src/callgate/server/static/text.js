@@ -81,8 +81,8 @@ export function size(bytes) {
   return bytes < 1048576 ? `${(bytes / 1024).toFixed(1)} kB` : `${(bytes / 1048576).toFixed(1)} MB`;
 }
 
-/** What a run cost, in the currency in which its prices were given. */
-export const cost = (value) => (value >= 0.01 || value === 0 ? value.toFixed(2) : value.toPrecision(2));
+/** What a run cost, in US dollars. */
+export const cost = (value) => `$${value >= 0.01 || value === 0 ? value.toFixed(2) : value.toPrecision(2)}`;
 
 /** A time as a date: seconds since 1970, or a text that says it. */
 export const dateOf = (time) => new Date(typeof time === "number" ? time * 1000 : time);

@@ -2,6 +2,7 @@
 
 import { button, el, icon, refill } from "./dom.js";
 import { CallCard } from "./call.js";
+import { QuestionForm } from "./question.js";
 import { MarkdownStream, copy, markdown } from "./markdown.js";
 import { mediaView, textView } from "./bigtext.js";
 import { madeView, sourcesView, stepOf, stepView } from "./sources.js";
@@ -42,6 +43,7 @@ export class TurnView {
     this.said = said;
     this.exchange = null; // its id, as soon as the service has said it
     this.cards = new Map();
+    this.questions = new Map();
     this.pending = "";
     this.answer = null;
     this.thought = null;
@@ -79,13 +81,15 @@ export class TurnView {
   activity() {
     const running = [...this.cards.values()].filter((card) => card.state === "started").length;
     if (this.asking.length) return "Waiting for approval";
-    return running ? `Running ${many(running, "call")}` : "Thinking";
+    if (this.questions.size) return "Waiting for your answer";
+    if (running) return `Running ${many(running, "call")}`;
+    return this.answer ? "Writing" : "Thinking";
   }
 
   card(call) {
     let card = this.cards.get(call.id);
     if (!card) {
-      this.answer = this.thought = null;
+      this.endText();
       card = new CallCard(call, this.does);
       this.cards.set(call.id, card);
       this.work.append(card.node);
@@ -101,13 +105,26 @@ export class TurnView {
     if (!this.answer) {
       const node = el("div", { class: "answer" });
       this.work.append(node);
+      this.endText();
       this.answer = new MarkdownStream(node);
-      this.thought = null;
     }
     this.text += this.pending;
     this.answer.add(this.pending);
     this.pending = "";
+    if (this.busy) this.doing.textContent = this.activity();
     this.does.grew();
+  }
+
+  /** What is said next stands in an element of its own. */
+  endText() {
+    this.answer?.end();
+    this.thought?.end();
+    this.answer = this.thought = null;
+  }
+
+  /** Nothing runs: what had begun did not end. */
+  interrupt() {
+    for (const card of this.cards.values()) if (!card.isFinal && card.state !== "awaiting") card.become("interrupted");
   }
 
   notice(message, level = "info") {
@@ -117,7 +134,11 @@ export class TurnView {
   /** The exchange is over, in whatever way. */
   close({ usage = this.usage, spent = null, seconds = null, reason = "STOP" } = {}) {
     this.flush();
+    this.answer?.end();
+    this.thought?.end();
     if (this.clock?.isLive) this.clock.stop();
+    for (const form of this.questions.values()) form.close("cancel");
+    this.questions.clear();
     this.busy?.remove();
     this.busy = null;
     this.node.classList.remove("live");
@@ -222,7 +243,7 @@ export class TurnView {
     if (step) return this.work.append(stepView(step));
     if (typeof part.text !== "string" || !part.text) return null;
     if (part.thought) return TAKES.thought_delta.call(this, { text: part.text });
-    this.thought = null;
+    this.endText();
     this.text += part.text;
     const view = part.text.length > LONG_ANSWER ? textView(part.text, "Answer") : markdown(part.text);
     return this.work.append(el("div", { class: "answer" }, view));
@@ -236,16 +257,17 @@ export class TurnView {
 
   put(view) {
     this.flush();
-    this.answer = this.thought = null;
+    this.endText();
     this.work.append(view);
   }
 
   addCall(wire, record) {
-    this.thought = null;
+    this.endText();
     const call = record ? record.call : { id: wire.id || `call-${this.cards.size}`, name: wire.name, args: wire.args || {} };
     const card = new CallCard(call, this.does);
     this.cards.set(call.id, card);
     this.work.append(card.node);
+    card.preview = record?.preview;
     if (record?.result) card.finish(call, record.result);
     else if (record) card.become(record.state);
     card.tag.hidden = !record?.edited;
@@ -267,7 +289,7 @@ export class TurnView {
   }
 }
 
-const saidView = (said) => (said.length > 4000 ? textView(said, "Your message") : said && el("p", { dir: "auto" }, shown(said)));
+const saidView = (said) => (said.length > 4000 ? textView(said, "Your message") : said && markdown(said));
 
 /** What went with a message. */
 function partView(part) {
@@ -291,12 +313,17 @@ const TAKES = {
   },
   thought_delta({ text }) {
     if (!this.thought) {
-      this.answer = null;
+      this.endText();
       const node = el("div", { class: "thoughttext" });
       this.thought = new MarkdownStream(node);
-      this.work.append(el("details", { class: "thought" }, el("summary", {}, "Thoughts"), node));
+      this.thought.words = el("summary", {}, "Thoughts");
+      this.thought.since = performance.now();
+      this.work.append(el("details", { class: "thought" }, this.thought.words, node));
     }
     this.thought.add(text);
+    // Of thoughts that are read again nobody knows how long they took.
+    const seconds = (performance.now() - this.thought.since) / 1000;
+    if (this.busy && seconds >= 1) this.thought.words.textContent = `Thought for ${duration(seconds)}`;
   },
   call_proposed({ call }) {
     this.card(call);
@@ -308,8 +335,17 @@ const TAKES = {
     const card = this.card(call);
     if (!card.isFinal) card.ask({ call, reason, preview, always, confirm });
   },
-  call_started({ call }) {
-    this.card(call).start(call);
+  question_asked(asked) {
+    const form = new QuestionForm(asked, (body) => this.does.reply(asked.id, body));
+    this.questions.set(asked.id, form);
+    this.put(form.node);
+  },
+  question_closed({ id, action }) {
+    this.questions.get(id)?.close(action);
+    this.questions.delete(id);
+  },
+  call_started({ call, preview }) {
+    this.card(call).start(call, preview);
   },
   call_progress({ call_id, message, fraction }) {
     this.cards.get(call_id)?.progress(message, fraction);
@@ -369,8 +405,21 @@ export function exchanges(contents, records, listed = [], metadata = []) {
     if (known.answered) after = Math.max(after, found.findIndex((exchange) => exchange.known === known));
     else found.splice((after += 1), 0, { said: saidIn(known.content.parts || []) || known.said, parts: known.content.parts || [], steps: [], known });
   }
-  match(found.flatMap((exchange) => exchange.steps).filter(({ part }) => part.functionCall), records || []);
+  const calls = ({ steps }) => steps.filter(({ part }) => part.functionCall);
+  const byId = new Map((records || []).map((record) => [record.call.id, record]));
+  for (const exchange of found) {
+    const made = calls(exchange);
+    const ids = exchange.known?.proposed ?? [];
+    // Two calls may look the same to the model: which record is whose only the service knows.
+    if (made.length === ids.length) made.forEach((step, at) => take(step, byId, ids[at]));
+  }
+  match(found.flatMap(calls).filter(({ record }) => !record), [...byId.values()]);
   return found;
+}
+
+function take(step, records, id) {
+  step.record = records.get(id) ?? null;
+  records.delete(id);
 }
 
 const saidIn = (parts) => parts.map((part) => (fileText(part) ? "" : part.text || "")).join("");

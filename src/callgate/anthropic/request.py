@@ -1,0 +1,178 @@
+"""A request of the runtime -> the JSON body of a Messages request.
+
+Messages are joined from bytes that are kept; what stands around them (tools, settings) is encoded once for each declaration.
+This file sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.anthropic.messages import MessageWriter
+from callgate.errors import UsageError
+from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_prompt
+from callgate.translation.tools import declared_tools
+from callgate.types import JsonObject
+
+__all__ = ["SETTINGS", "THINKING", "BodyBuilder", "settings_of"]
+
+TITLE = "Anthropic"
+THINKING = ("none", "low", "medium", "high", "xhigh", "max")
+"""The words of the setting `thinking`, from the least on."""
+_BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 28_672}
+"""A word of the setting `thinking` -> the tokens for a model that has no such words."""
+_BUDGET_MIN = 1_024
+_OLDER = re.compile(r"claude-(?:[2-3]|instant|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$|4-0))")
+"""The models whose thoughts are measured in tokens: those before Claude Opus 4.6."""
+_ANSWER_TOKENS = ((re.compile(r"claude-(?:2|instant|3-(?:opus|sonnet|haiku))"), 4_096), (re.compile(r"claude-3-5"), 8_192))
+_ANSWER_TOKENS_USUAL = 32_000
+"""The limit of an answer where no setting says one: the API wants a number, and the models have different ones."""
+# Setting -> its field.
+_PLAIN = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop_sequences": "stop_sequences",
+    "service_tier": "service_tier",
+}  # fmt: skip
+# Written by callgate itself, so that no setting may replace them.
+_OURS = ("messages", "tools", "model", "stream", "system")
+_KEPT_MAX = 64
+
+
+class BodyBuilder:
+    """A builder of the bodies of one model's requests."""
+
+    def __init__(self, model: str, origin: str) -> None:
+        self._model = model
+        self._writer = MessageWriter(origin)
+        self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+
+    def body(self, request: ModelRequest, *, stream: bool, counts_only: bool = False) -> bytes:
+        """The body of a request; with `counts_only`, of one that has its tokens counted.
+
+        Raises:
+            UsageError: a setting, a tool or media that the API is known to refuse.
+        """
+        # A schema for an answer must have a form there that few have, so the model is told of it.
+        request = with_output_prompt(request)
+        messages = self._writer.messages(request)
+        around = self._around(request, stream=stream, counts_only=counts_only)
+        return b'{"messages":[' + b",".join(messages) + b"]," + around[1:]
+
+    def _around(self, request: ModelRequest, *, stream: bool, counts_only: bool) -> bytes:
+        key = (id(request.declaration), id(request.settings), request.system, request.tool_choice, stream, counts_only)
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
+            fields: JsonObject = {"model": self._model}
+            if request.system:
+                fields["system"] = strict_json.without_surrogates(request.system)
+            tools = _tool_fields(request)
+            is_forced = tools.get("tool_choice", {}).get("type") in ("any", "tool")
+            fields |= tools | settings_of(request.settings, self._model, is_forced=is_forced)
+            if stream:
+                fields["stream"] = True
+            fields = merged(fields, extra_body(request.settings, taken=_OURS))
+            if counts_only:
+                fields = {name: value for name, value in fields.items() if name in _COUNTED}
+            # The objects are kept with the bytes, so that their ids stay theirs.
+            kept = self._kept[key] = ((request.declaration, request.settings), strict_json.dump(fields))
+        return kept[1]
+
+
+_COUNTED = ("model", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control")
+"""The fields of a request that has its tokens counted."""
+
+
+def _tool_fields(request: ModelRequest) -> JsonObject:
+    names, choice = request.declaration.names, request.tool_choice
+    if request.tool_config is None:  # which raises for a choice that cannot be made
+        return {}
+    found = declared_tools(request.definitions, request.declaration, title=TITLE)
+    tools = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in found]
+    kind = {"auto": "auto", "validated": "auto", "required": "any", "none": "none"}.get(choice, "tool")
+    said: JsonObject = {"type": kind}
+    if kind == "tool":
+        said["name"] = next(declared for declared, own in names.items() if choice in (own, declared))
+    if request.settings.get("parallel_tool_calls") is False and kind != "none":
+        said["disable_parallel_tool_use"] = True
+    # Not to say `auto` is to say it.
+    return {"tools": tools} | ({"tool_choice": said} if said != {"type": "auto"} else {})
+
+
+def settings_of(settings: Mapping[str, Any], model: str, *, is_forced: bool = False) -> JsonObject:
+    """Settings in plain words -> the fields of a request. A call that `is_forced` cannot be thought about.
+
+    Raises:
+        UsageError: an unknown setting, or a value that the API does not take.
+    """
+    body: JsonObject = {"max_tokens": _answer_tokens(model)}
+    for name, value in settings.items():
+        if value is None or name in ("extra_body", "headers", "parallel_tool_calls"):
+            continue
+        if name == "max_output_tokens":
+            body["max_tokens"] = value
+        elif name in _PLAIN:
+            body[_PLAIN[name]] = value
+        elif name in _SPECIAL:
+            body = merged(body, _SPECIAL[name](value, settings))
+        elif not is_of_interactions(name, value):
+            raise UsageError(unknown_setting(name, SETTINGS))
+    thinking = settings.get("thinking")
+    return body if thinking is None else merged(body, _thinking(thinking, model, body["max_tokens"], is_forced=is_forced))
+
+
+def _answer_tokens(model: str) -> int:
+    return next((tokens for names, tokens in _ANSWER_TOKENS if names.match(model)), _ANSWER_TOKENS_USUAL)
+
+
+def _thinking(value: Any, model: str, answer_tokens: Any, *, is_forced: bool) -> JsonObject:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number and str(value).lower() not in THINKING:
+        known = ", ".join(map(repr, THINKING))
+        raise UsageError(f"thinking={value!r}: use one of {known}, or a number of tokens")
+    if is_number and 0 < value < _BUDGET_MIN:
+        raise UsageError(f"thinking={value!r}: {TITLE} takes 0, or at least {_BUDGET_MIN:,} tokens")
+    word = "none" if value == 0 else str(value).lower()
+    if word == "none":
+        return {"thinking": {"type": "disabled"}}
+    if is_forced:  # "Thinking may not be enabled when tool_choice forces tool use."
+        return {}
+    if not is_number and not _OLDER.match(model):
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": word}}
+    budget = value if is_number else _BUDGETS[word]
+    if isinstance(answer_tokens, int) and answer_tokens <= _BUDGET_MIN:
+        raise UsageError(f"max_output_tokens={answer_tokens}: with thinking, {TITLE} takes more than {_BUDGET_MIN:,}")
+    most = answer_tokens - 1 if isinstance(answer_tokens, int) else budget
+    return {"thinking": {"type": "enabled", "budget_tokens": min(budget, most)}}
+
+
+def _mime_type(value: Any, settings: Mapping[str, Any]) -> JsonObject:
+    if value == "application/json" and settings.get("response_json_schema") is None:
+        raise UsageError(f"response_mime_type={value!r}: {TITLE} writes JSON by a schema only; add response_json_schema")
+    if value not in ("application/json", "text/plain"):
+        raise UsageError(f"response_mime_type={value!r}: use 'application/json' or 'text/plain'")
+    return {}
+
+
+def _json_schema(value: Any, settings: Mapping[str, Any]) -> JsonObject:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"response_json_schema={value!r}: use a JSON Schema, as a mapping")
+    return {"output_config": {"format": {"type": "json_schema", "schema": dict(cast("Mapping[str, Any]", value))}}}
+
+
+def _user(value: Any, settings: Mapping[str, Any]) -> JsonObject:
+    return {"metadata": {"user_id": value}}
+
+
+# Settings that are more than a name.
+_SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], JsonObject]] = {
+    "thinking": lambda value, settings: {},
+    "response_mime_type": _mime_type,
+    "response_json_schema": _json_schema,
+    "user": _user,
+}
+SETTINGS = ("max_output_tokens", "extra_body", "headers", "parallel_tool_calls", *_PLAIN, *_SPECIAL)
+"""Every setting that the API has."""

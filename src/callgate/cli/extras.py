@@ -1,0 +1,49 @@
+"""Lines about an answer beside its text: sources, search suggestions, steps at the provider, media.
+
+The same for an answer that arrives and for one that is read from its session. Plain text goes out; it is not escaped yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from callgate.cli.escaping import one_line, readable_args
+from callgate.metadata import AnswerMetadata, ServerStep
+from callgate.types import Media
+
+__all__ = ["media_line", "source_lines", "step_lines"]
+
+LINE_CHARS_MAX = 500
+ARGS_CHARS_MAX = 120
+STEP_LINES_MAX = 200
+"""Lines of one step at the provider that are shown."""
+SOURCES_MAX = 50
+
+
+def source_lines(metadata: AnswerMetadata) -> Iterator[str]:
+    """The sources of an answer, and its search suggestions, which the provider's terms require."""
+    for number, source in enumerate(metadata.sources[:SOURCES_MAX], 1):
+        name = f"{source.title}: " if source.title and source.title != source.uri else ""
+        yield f"[{number}] {one_line(name + source.uri, LINE_CHARS_MAX)}"
+    if len(metadata.sources) > SOURCES_MAX:
+        yield f"... and {len(metadata.sources) - SOURCES_MAX} more sources"
+    for read in metadata.urls:
+        yield f"{one_line(read.url, LINE_CHARS_MAX)} {'read' if read.ok else 'could not be read'}"
+    for found in metadata.search_links:
+        yield one_line(f"Google Search: {found.text}: {found.url}", LINE_CHARS_MAX)
+
+
+def step_lines(step: ServerStep, *, mark: str, cut: str) -> Iterator[str]:
+    """Code that ran at the provider, or its output; another step in one line."""
+    said = step.value.get("code") or step.value.get("output")
+    if step.kind in ("code", "code_result") and isinstance(said, str):
+        yield from (f"  | {line}" for line in said.rstrip().splitlines()[:STEP_LINES_MAX])
+        return
+    shown = one_line(readable_args(step.value), ARGS_CHARS_MAX, cut=cut)
+    yield f"{mark} {one_line(step.tool, 100)} (at the provider) {shown}"
+
+
+def media_line(media: Media) -> str:
+    """The kind of media, and its address or its size."""
+    kind = one_line(media.mime_type or "media", 100)
+    return f"+ {kind} {one_line(media.uri, LINE_CHARS_MAX)}" if media.uri else f"+ {kind}, {len(media.data) / 1024:.1f} KiB"
