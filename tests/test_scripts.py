@@ -204,9 +204,7 @@ def test_system_packages_does_nothing_where_nothing_is_missing(tmp_path: Path) -
 
 @posix
 def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) -> None:
-    there = dict.fromkeys(
-        ("bwrap", "firefox", "fish", "nginx", "node", "pgbouncer", "postgres", "slowhttptest", "zsh"), ""
-    )
+    there = dict.fromkeys(("bwrap", "firefox", "fish", "nginx", "node", "pgbouncer", "postgres", "slowhttptest", "zsh"), "")
     fakes = {**there, "id": "echo 0", "apt_get": 'echo "$DEBIAN_FRONTEND $*"'}
     done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", **fakes))
     first, update, install = done.stdout.splitlines()

@@ -249,22 +249,43 @@ def test_verification_says_since_when_the_log_is_anchored_and_what_cannot_be_fou
     found = verify(plain.path, key=tmp_path / "key", anchor=tmp_path / "anchor")
     assert (found.problems, found.anchored_since) == ((), 1_700_000_000.0)
     assert "also rewrite the anchor" in found.guarantee
-    assert "after the last anchor" in verify(plain.path, anchor=tmp_path / "anchor").guarantee
+    without = verify(plain.path, anchor=tmp_path / "anchor")
+    assert (without.needs_key, "nothing can be said without it" in without.guarantee) == (True, True)
+    AuditLog(tmp_path / "other.jsonl", anchor=tmp_path / "other").write([record(3)])
+    assert "after the last anchor" in verify(tmp_path / "other.jsonl", anchor=tmp_path / "other").guarantee
     assert oct((tmp_path / "key").stat().st_mode & 0o777) == "0o600"
 
 
 def test_a_keyed_log_cannot_be_verified_without_its_key_or_with_another_one(tmp_path: Path):
     log = AuditLog(tmp_path / "audit.jsonl", key=KEY)
     log.write([record(1), record(2)])
-    assert verify(log.path).problems == (
-        "audit.jsonl line 1: this record is sealed with a key, without which it cannot be verified",
+    found = verify(log.path)
+    assert found.problems == (
+        "audit.jsonl line 1: this record and others are sealed with a key: they can be verified only with it",
     )
+    assert found.guarantee == ("The log is sealed with a key, and nothing can be said without it: give its file as --key.")
     assert len(verify(log.path, key=b"x" * 32).problems) == 3
     AuditLog(tmp_path / "plain.jsonl").write([record(1), record(2)])
     unkeyed = "plain.jsonl line 1: record 1 is not sealed with the key; perhaps others are not, too"
     assert unkeyed in verify(tmp_path / "plain.jsonl", key=KEY).problems
     AuditLog(tmp_path / "plain.jsonl", key=KEY).write([record(3)])
     assert unkeyed in verify(tmp_path / "plain.jsonl", key=KEY).problems, "a key is for a log from its first record on"
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_a_sealed_log_takes_no_record_without_its_key(tmp_path: Path, has_head: bool):
+    log = AuditLog(tmp_path / "audit.jsonl", key=KEY)
+    log.write([record(1)])
+    log.close()
+    if not has_head:
+        (tmp_path / "audit.jsonl.head").unlink()
+    before = log.path.read_bytes()
+    for attempt in (lambda: AuditLog(log.path).check(), lambda: AuditLog(log.path).write([record(2)])):
+        with pytest.raises(AuditError, match=r"is sealed with a key: pass the key's file as key= \(setting audit_key\)"):
+            attempt()
+    assert log.path.read_bytes() == before
+    AuditLog(log.path, key=KEY).write([record(2)])
+    assert len(verify(log.path, key=KEY).problems) == (0 if has_head else 1)
 
 
 def test_a_key_that_is_none_or_an_anchor_that_is_none_is_an_error_or_a_problem(tmp_path: Path):

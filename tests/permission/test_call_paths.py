@@ -125,7 +125,8 @@ SPELLINGS = [
     "file://localhost/srv/plan.txt", "file:%2f%2f/srv/plan.txt", "file%3a///srv/plan.txt", "/srv/plan.txt\0",
     "/srv/plan.txt%00", "/srv/plan.txt%00.md", "/srv/plan.txt%2500.md", "resource:///srv/plan.txt",
     "git+file:///srv/plan.txt", "HTTP:/srv/plan.txt", "http:///srv/plan.txt", "https:/srv/plan.txt", "ftp:///srv/plan.txt",
-    "urn:/srv/plan.txt", "aa:bb:cc:dd:/srv/plan.txt",
+    "urn:/srv/plan.txt", "aa:bb:cc:dd:/srv/plan.txt", "C:/srv/plan.txt", "c:\\srv\\plan.txt",
+    "C:srv/plan.txt", "d:srv\\plan.txt",
     "jar:file:/srv/plan.txt!/x", " file:///srv/plan.txt", "'/srv/plan.txt'", "/srv/plan.txt?raw",
     "/srv/plan.txt\0" + "x" * 5_000, "file:///srv/plan.txt?" + "x" * 5_000, "/srv/" + "%2e/" * 1_500 + "plan.txt",
 ]  # fmt: skip
@@ -151,6 +152,23 @@ def test_an_address_on_the_network_is_no_file(path: str):
 def test_a_text_of_any_length_is_compared_with_the_patterns(path: str):
     assert verdict(Policy(rules=[Rule(verdict="deny", paths=("x*",))], mode="yolo"), SERVER, {"path": path}) == "deny"
     assert verdict(Policy(rules=[Rule(verdict="deny", paths=("y*",))], mode="yolo"), SERVER, {"path": path}) == "allow"
+
+
+@pytest.mark.parametrize("depth", [2, 255, 256, 1_000])
+@pytest.mark.parametrize("pattern", ["/vault/x", "vault/*", "a/vault"])
+def test_the_end_of_a_path_of_any_depth_may_be_below_the_root(depth: int, pattern: str):
+    policy = Policy(rules=[Rule(verdict="deny", paths=(pattern,))], mode="yolo")
+    for tool in (SERVER, READ):
+        assert verdict(policy, tool, {"path": "/a" * depth + "/vault/x"}) == "deny"
+        assert verdict(policy, tool, {"path": "../" * depth + "a/vault/x"}) == "deny"
+
+
+@pytest.mark.parametrize("path", ["C:vault/x", "c:vault\\x", "C:../vault/x", "C:vault/*", "C:va?lt/x", "Z:a/../vault/x"])
+def test_a_path_from_the_folder_of_a_drive_may_be_any_with_this_end(path: str):
+    rules = [Rule(verdict="deny", paths=("vault/x",))]
+    assert verdict(Policy(rules=rules, mode="yolo"), SERVER, {"path": path}) == "deny"
+    rules = [Rule(verdict="allow", paths=("vault/**",))]
+    assert verdict(Policy(rules=rules, default="ask"), SERVER, {"path": path}) == "ask"
 
 
 PADDED = {

@@ -72,7 +72,8 @@ def test_a_slash_of_another_script_is_allowed_by_no_pattern():
     assert verdict(SERVER, {"path": "a\u2215..\u2215..\u2215b.txt"}, allow, mode="default", default="ask") == "ask"
 
 
-@pytest.mark.parametrize("path", ["src/*.env", "i?_rsa", "src/*", "$X", ".ss*/x", ".[e]nv", "SECRET~1.TXT", "{a,.env}"])
+@pytest.mark.parametrize("path", ["src/*.env", "i?_rsa", "src/*", "$X", ".ss*/x", ".[e]nv", "SECRET~1.TXT", "{a,.env}",
+                                  "src/**", "src/**/", "src/$X", "src/**/..", "C:src/**"])  # fmt: skip
 def test_a_path_that_may_have_the_name_of_a_sensitive_file_is_asked_about(path: str):
     assert verdict(SERVER, {"path": path}) == "ask"
 

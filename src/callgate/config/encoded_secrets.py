@@ -43,9 +43,13 @@ _PRINTABLE = re.compile(rb"[\t\n\r\x20-\x7e]{10,}")
 _PERCENT = re.compile(r"%[0-9a-fA-F]{2}(?:%[89abAB][0-9a-fA-F]){0,3}")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,8};?|#[xX][0-9a-fA-F]{1,8};?|[^\t\n\f <&#;]{1,32};?)")
 _QUOTED = re.compile(r"=[0-9A-F]{2}(?:=[89AB][0-9A-F]){0,3}")
-_CODED = r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|x([0-9a-fA-F]{2})|([0-3][0-7]{2})"
-_ESCAPE = re.compile(f"{_CODED})")
-_ESCAPE_OR_BREAK = re.compile(f"{_CODED}|[nrtbf])")
+_HEX4, _HEX8 = "[0-9a-fA-F]{4}", "[0-9a-fA-F]{8}"
+_CODED = (
+    rf"(?:%[uU](?P<percent>{_HEX4})|(?<!\\)\\++(?:u(?P<short>{_HEX4})|U(?P<long>{_HEX8})|"
+    r"[ux]\{(?P<braced>[0-9a-fA-F]{1,8})\}|x(?P<byte>[0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})"
+)
+_ESCAPE = re.compile(f"{_CODED}))")
+_ESCAPE_OR_BREAK = re.compile(f"{_CODED}|[nrtbf]))")
 
 _READINGS = (None, _ESCAPE, _ESCAPE_OR_BREAK, _QUOTED)
 _ENGINE_MAX = 1_000
@@ -214,7 +218,7 @@ def _squeezed(text: str, escape: re.Pattern[str] | None) -> str:
     for _ in range(DECODINGS_MAX):
         decoded = unquote(text) if "%" in text else text
         decoded = html.unescape(decoded) if "&" in decoded else decoded
-        if "\\" in decoded:
+        if "\\" in decoded or "%" in decoded:
             decoded = escape.sub(_unescaped, decoded)
         # Before the next round: what stands between the characters of an escape hides it.
         decoded = _JUNK.sub("", decoded)
@@ -225,10 +229,9 @@ def _squeezed(text: str, escape: re.Pattern[str] | None) -> str:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    if octal := found[4]:
-        return chr(int(octal, 8))
-    code = int(found[1] or found[2] or found[3] or "0", 16)
-    return chr(code) if 0 < code < 0x110000 else ""  # A line break, or another that stands for space.
+    digits = found[found.lastgroup] if found.lastgroup else "0"  # Without digits: a line break, or another that is space.
+    code = int(digits, 8 if found.lastgroup == "octal" else 16)
+    return chr(code) if 0 < code < 0x110000 else ""
 
 
 def _unquoted(found: re.Match[str]) -> str:
@@ -249,7 +252,7 @@ def _without(text: str, needles: Iterable[str], escape: re.Pattern[str] | None) 
         elif escape is not None:
             placed = _decoded(placed, "%", _PERCENT, _unquoted)
             placed = _decoded(placed, "&", _ENTITY, _entity)
-            placed = _decoded(placed, "\\", escape, _unescaped)
+            placed = _decoded(placed, "\\%", escape, _unescaped)
         placed = _decoded(placed, "\x1b", _COLOUR, lambda found: "")
         placed = [one for one in placed if one[0] not in _JUNK_CHARS and not one[0].isspace()]
         if len(placed) == before:
@@ -269,9 +272,9 @@ def _cut(text: str, needles: Iterable[str], placed: Placed) -> str:
     return "".join(_replace_pieces(text, sorted(pieces)))
 
 
-def _decoded(placed: Placed, mark: str, pattern: re.Pattern[str], decode: Callable[[re.Match[str]], str]) -> Placed:
+def _decoded(placed: Placed, marks: str, pattern: re.Pattern[str], decode: Callable[[re.Match[str]], str]) -> Placed:
     text = "".join(char for char, _, _ in placed)
-    if mark not in text:
+    if not any(mark in text for mark in marks):
         return placed
     result: Placed = []
     end = 0
@@ -323,7 +326,7 @@ def _encoded_forms(secret: str) -> Iterator[str]:
 
 # Each is written so that a place where it fails is left after a few characters.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}+={0,2}")
-_HEX = re.compile(r"(?:(?:0[xX]|\\x|[%=])?[0-9a-fA-F]{2}[\s:,;.-]{0,3}+){8,}+")
+_HEX = re.compile(r"(?:(?:0[xX]|\\{1,8}[xuU]\{?|[uU]\+|%[uU]?|=)?[0-9a-fA-F]{2}[\s:,;.}-]{0,3}+){8,}+")
 _NUMBERS = re.compile(r"(?:[0-9]{1,3}[\s,;]{1,4}+){7,}+[0-9]{0,3}")
 _BITS = re.compile(r"(?:[01]{8}[\s,]{0,2}+){8,}+")
 # In all of them but base64, every character of a text in Latin letters has a digit.

@@ -151,7 +151,7 @@ class AuditLog:
             logger.warning("the audit log %r is written again", str(self.path))
 
     def check(self) -> None:
-        """See that the files can be made and opened, without a record.
+        """See that the files can be made and opened, with the key that the log is sealed with, without a record.
 
         Raises:
             AuditError: they cannot.
@@ -159,6 +159,7 @@ class AuditLog:
         try:
             with self._lock, self._alone():
                 self._open_log()
+                self._find_end()
         except (OSError, AuditError) as error:
             raise AuditError(self._sentence(error)) from error
         self.close()
@@ -287,11 +288,20 @@ class AuditLog:
     def _find_end(self) -> list[JsonObject]:
         size = os.fstat(self._log).st_size
         head = _read_head(self._head)
+        self._refuse_without_key(is_keyed=head is not None and head.is_keyed)
         is_settled = head is not None and not head.is_pending and not head.is_forged(self._key)
         if head is not None and is_settled and head.size == size and (head.link.count == 0) == (size == 0):
             self._link, self._size = head.link, size
             return []
         return self._recover(head, size)
+
+    def _refuse_without_key(self, *, is_keyed: bool) -> None:
+        """Raise if a record without a seal would follow sealed ones: nobody could tell it from a forged one later."""
+        if is_keyed and self._key is None:
+            raise AuditError(
+                f"the audit log {str(self.path)!r} is sealed with a key: pass the key's file as key= (setting"
+                " audit_key), or begin another log"
+            )
 
     def _is_current(self) -> bool:
         """True if the path leads to the file that is open, as this process left it; another one may have rotated it."""
@@ -309,6 +319,7 @@ class AuditLog:
     def _recover(self, head: Head | None, size: int) -> list[JsonObject]:
         """After a crash, or after somebody changed the files: the chain goes on, and what was found is written down."""
         found, torn = _end_of(self._log, size)
+        self._refuse_without_key(is_keyed=found is not None and found.is_keyed)
         self._size = size
         pending: list[JsonObject] = []
         self._is_torn = bool(torn)
@@ -372,9 +383,14 @@ class Verified:
     anchored_since: float | None = None
     """The time of the first record whose end the anchor holds; what came before its last one can only be as it was."""
 
+    needs_key: bool = False
+    """True if records are sealed with a key that was not given."""
+
     @property
     def guarantee(self) -> str:
         """A sentence on how far the log is anchored outside of itself, and what cannot be found."""
+        if self.needs_key:
+            return "The log is sealed with a key, and nothing can be said without it: give its file as --key."
         if self.keyed_since is not None and self.anchored_since is not None:
             return (
                 f"Sealed with the key since {_day(self.keyed_since)} and anchored since {_day(self.anchored_since)}: not"
@@ -448,6 +464,7 @@ def verify(
         problems=tuple(walk.problems),
         notes=tuple(walk.notes),
         files=tuple(files),
+        needs_key=walk.needs_key,
         keyed_since=walk.keyed_since if walk.key is not None else None,
         # The times of both are the same, unless a problem says that they are not.
         anchored_since=next((at for _, _, (_, record) in anchored if (at := time_in(record)) is not None), None),

@@ -58,7 +58,9 @@ _OPTION_SIGNS = ("-", "@", "+")
 _OPTIONS_MAX = 8
 """Letters of options in one word that a value may follow: `-xzfname`."""
 _SCHEMA_DEPTH_MAX = 32
-_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
+"""The beginning of a URI, or the letter of a drive: behind both there is a path."""
+_DRIVE = re.compile(r"\s*[A-Za-z]:")
 # An address on the network, which is no file here. Without a host it is a path to somebody.
 _REMOTE = re.compile(r"\s*https?://[^/?#\\\s]", re.IGNORECASE)
 _SCHEMES_MAX = 4
@@ -71,6 +73,8 @@ _OLD_ENCODED = re.compile(r"%u([0-9a-fA-F]{4})|%[cC]0%[aA]([eEfF])")
 """Characters as `%u006c`, and the dot and the slash in two bytes (`%c0%af`), as some decoders read them."""
 _EXPANDED = re.compile(r"[*?\[{$`~]|%(?:25|2a|3f|5b|7b|7e|24|60|u)|%[a-z_][a-z0-9_]{2,64}%", re.IGNORECASE)
 """Signs that a path may be expanded, percent-encoded or not."""
+_PLAIN_URI = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:[^*?\[{$`~%\0#]*+(?:[?#\0]|\Z)")
+"""A URI without such signs before its query."""
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -146,6 +150,8 @@ def unsure_paths_of(
         for name, value in leaves(view):
             if not isinstance(value, str) or not (is_command or traits.is_named(name)) or _REMOTE.match(value):
                 continue
+            if not is_command and (_PLAIN_URI.match(value) or not _EXPANDED.search(value)):
+                continue
             for text in _words(value) if is_command else (value,):
                 # Of a command that is no path for its length, the words are looked at one by one.
                 found |= dict.fromkeys(path for path in _expandable(text) if not (is_command and _is_script(path)))
@@ -156,15 +162,16 @@ def unsure_paths_of(
 
 def _expandable(text: str) -> Iterable[str]:
     """The forms of a text that a program may expand; a question mark in a URI begins its query."""
-    if not _EXPANDED.search(text):
-        return ()
+    texts = [text]
     if found := _SCHEME.match(text):
-        text = _END.split(text[found.end() :], maxsplit=1)[0]
-        if not _EXPANDED.search(text):
-            return ()
+        rest = text[found.end() :]
+        # Which folder of a drive a path begins at is not known.
+        texts = [rest, f"/{rest}"] if _DRIVE.match(text) else _END.split(rest, maxsplit=1)[:1]
+    if not _EXPANDED.search(texts[0]):
+        return ()
     from callgate.permission.unsure_paths import is_unsure, shortened  # Most paths are plain ones.
 
-    readings = filter(is_unsure, _readings(text))
+    readings = (one for each in texts for one in _readings(each) if is_unsure(one))
     return (shortened(one) if len(one) > PATH_CHARS_MAX else one for one in readings)
 
 

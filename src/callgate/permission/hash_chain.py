@@ -123,6 +123,11 @@ class Walk:
     _is_keyed: bool = False
     _has_unkeyed: bool = False
 
+    @property
+    def needs_key(self) -> bool:
+        """True if records are sealed with a key that was not given."""
+        return self._is_keyed and self.key is None
+
     def lines(self, lines: Iterable[bytes], place: str) -> Iterator[JsonObject]:
         """Read the lines of one file and gives out its records. Each line still has its newline, if it had one."""
         for number, line in enumerate(lines, 1):
@@ -196,7 +201,8 @@ class Walk:
     def _check_seal(self, link: Link, body: bytes, record: JsonObject, place: str) -> None:
         if link.is_keyed and self.key is None:
             if not self._is_keyed:
-                self.problems.append(f"{place}: this record is sealed with a key, without which it cannot be verified")
+                said = "this record and others are sealed with a key: they can be verified only with it"
+                self.problems.append(f"{place}: {said}")
         elif _digest(self.link.hash, body, self.key if link.is_keyed else None) != link.hash:
             self.problems.append(f"{place}: record {link.count} does not follow from what stands before it")
         elif self.key is not None and not link.is_keyed and not self._has_unkeyed:
@@ -233,6 +239,11 @@ class Head:
         word = {name: text.decode("ascii") for name, text in found.groupdict().items()}
         link, before = Link(int(word["count"]), word["hash"]), Link(int(word["before"]), word["before_hash"])
         return cls(link, int(word["size"]), before, word["state"] == "p", word["mac"])
+
+    @property
+    def is_keyed(self) -> bool:
+        """True if it was written with a key."""
+        return self.mac not in ("", NO_MAC)
 
     def is_forged(self, key: bytes | None) -> bool:
         """True if somebody without the key wrote it."""

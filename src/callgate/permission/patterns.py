@@ -31,9 +31,12 @@ PATH_CHARS_MAX = 4_096
 # A backslash escapes a wildcard. Before a letter it escapes nothing: somebody took it for a separator.
 _SEPARATOR = re.compile(r"\\[^\W_]")
 # A path that is its own shortest spelling, as most are.
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:[./][A-Za-z0-9_-]+)*")
+_PLAIN = re.compile(r"/?\.?[A-Za-z0-9_-]+(?:(?:\.|/\.?)[A-Za-z0-9_-]+)*")
+_DRIVE = re.compile(r"[A-Za-z]:")
 _SLASH_LIKE = frozenset("\\\u2044\u2215\u2216\u29f5\u29f8\u29f9\u2571\u2572\ufe68\uff0f\uff3c")
 """Characters that are drawn like a slash, or are one elsewhere."""
+_NOTHING = r"[^\s\S]"
+"""An expression that matches no text."""
 _SLASHES = str.maketrans(dict.fromkeys(_SLASH_LIKE, "/"))
 _CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
 
@@ -119,9 +122,9 @@ class AnyPath:
         known = list(map(_normal_pattern, patterns))
         self._known = known
         parts = [_longest_literal(folded(pattern)) for pattern in known]
-        self._parts = None if not all(parts) else _validator("|".join(map(re.escape, dict.fromkeys(parts))) or "[^\\s\\S]")
-        self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
-        self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
+        self._parts = None if not all(parts) else _validator("|".join(map(re.escape, dict.fromkeys(parts))) or _NOTHING)
+        self._plain = _engine(_anywhere(known))
+        self._folded = _engine(_anywhere(map(folded, known)))
         absolute = [folded(pattern) for pattern in known if pattern.startswith("//")]
         self._at = _engine("|".join(_path_body(pattern, wide=True) for pattern in absolute)) if absolute else None
 
@@ -159,23 +162,26 @@ class AnyPath:
         """True if the path could reach what one of the patterns names."""
         if _PLAIN.fullmatch(path):
             return self._plain(path) or self._folded(path.lower())
-        plain = {path, path.replace("\\", "/")}
-        return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
+        if self._folded(_place(_folded_path(path))) or self._plain(_place(path)):
+            return True
+        return "\\" in path and self._plain(_place(path.replace("\\", "/")))
 
 
-def _places(paths: Iterable[str]) -> Iterator[str]:
-    """The places below a root that paths may lead to."""
-    for path in paths:
-        parts, leads_out = path_parts(path)
-        yield "/".join(parts)
-        # Where a path that leads out ends up is not known here, so any end of it may lie below the root.
-        if leads_out:
-            yield from ("/".join(parts[start:]) for start in range(1, min(len(parts), 256)))
+def _place(path: str) -> str:
+    """The place below a root that a path leads to; with a slash before it if it leads out, and may be anywhere."""
+    parts, leads_out = path_parts(path)
+    return "/" * leads_out + "/".join(parts)
+
+
+def _anywhere(patterns: Iterable[str]) -> str:
+    """An expression for places below a root: of one that leads out, any end may be what a pattern names."""
+    bodies = "|".join(_path_body(pattern, wide=True) for pattern in patterns)
+    return f"(?:/(?:.*/)?)?(?:{bodies})" if bodies else _NOTHING
 
 
 def path_parts(path: str) -> tuple[list[str], bool]:
     """The names of a path with `.`, `..` and doubled slashes worked out, and whether it leads out of where it starts."""
-    leads_out = path.startswith(("/", "~")) or bool(re.match(r"[A-Za-z]:", path))
+    leads_out = path.startswith(("/", "~")) or _DRIVE.match(path) is not None
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":

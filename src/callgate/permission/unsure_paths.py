@@ -79,11 +79,11 @@ class PossiblePaths:
     def _may_be(self, possible: list[Any], *, leads_out: bool) -> bool:
         if self._cannot_be_less:
             return any(self._fits(pattern, possible, leads_out) for pattern in self._patterns)
-        # Unknown folders on the way say nothing about a list of names, unless nothing else is known.
+        if possible[-1:] == [MANY]:
+            return bool(self._patterns)  # Not even the last name is known.
+        # Unknown folders on the way say nothing about a list of names.
         names = [part for part in possible if part not in (MANY, HOME)]
         unsure = [part for part in names if MANY in part or ONE in part] or names
-        if not unsure:
-            return possible[:1] == [MANY] and bool(self._patterns)
         return any(self._fits(pattern, possible, leads_out) for pattern in self._patterns if _may_share(pattern, unsure))
 
     @staticmethod
