@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from callgate import AnthropicModel, Gate, GeminiModel, Limits, Media, tool
-from callgate.anthropic.client import AnthropicClient, Endpoint, endpoint_from_environment
+from callgate.anthropic.client import AnthropicClient, AnthropicEndpoint, endpoint_from_environment
 from callgate.errors import (
     AuthError,
     InvalidRequestError,
@@ -103,7 +103,7 @@ async def scene(script: Any, *, name: str = MODEL, tools: Any = (add,), **option
     clock = Clock()
     gate_options = {key: options.pop(key) for key in ("settings", "system") if key in options}
     async with asyncio.timeout(30), FakeAnthropic(script, **options) as fake:
-        endpoint = Endpoint(base_url=fake.base_url, api_key=KEY)
+        endpoint = AnthropicEndpoint(base_url=fake.base_url, api_key=KEY)
         client = AnthropicClient(
             endpoint, limits=QUICK, clock=clock, health=EndpointHealth(clock), dice=random.Random(1)
         )  # fmt: skip

@@ -32,7 +32,7 @@ from callgate.errors import (
 )
 from callgate.events import CallProposed, CallStarted, Notice, RunEnded, TextDelta
 from callgate.history.repair import validate
-from callgate.openai.client import OPENAI_URL, Endpoint, OpenAIClient, endpoint_from_environment
+from callgate.openai.client import OPENAI_URL, OpenAIClient, OpenAIEndpoint, endpoint_from_environment
 from callgate.openai.quirks import QUIRKS
 from callgate.testing.answers import answer, call, calls, text, thought
 from callgate.testing.chat_answers import STYLES
@@ -106,7 +106,7 @@ async def scene(
     gate_options = {name: options.pop(name) for name in ("settings", "system") if name in options}
     clock = Clock()
     async with asyncio.timeout(30), FakeOpenAI(script, **options) as fake:
-        endpoint = Endpoint(base_url=fake.base_url, api_key=key)
+        endpoint = OpenAIEndpoint(base_url=fake.base_url, api_key=key)
         client = OpenAIClient(endpoint, limits=limits, clock=clock, health=EndpointHealth(clock), dice=random.Random(1))
         model = OpenAIModel(MODEL, client=client)
         gate = Gate(model, tools=[add], mode="native", limits=limits, **gate_options)
@@ -561,7 +561,7 @@ def test_a_server_on_this_machine_needs_no_key() -> None:
 def test_a_server_elsewhere_needs_a_key() -> None:
     with pytest.raises(UsageError, match=r"no key for https://api.openai.com/v1: set OPENAI_API_KEY"):
         OpenAIModel(MODEL, env={})
-    assert endpoint_from_environment({"OPENAI_API_KEY": "k"}) == Endpoint(base_url=OPENAI_URL, api_key="k")
+    assert endpoint_from_environment({"OPENAI_API_KEY": "k"}) == OpenAIEndpoint(base_url=OPENAI_URL, api_key="k")
     assert OpenAIModel(MODEL, api_key="k", env={}).supports_tools is True
 
 
@@ -605,7 +605,7 @@ def test_a_key_that_can_be_none_is_refused_without_being_shown() -> None:
     with pytest.raises(UsageError, match="holds characters that no key has") as raised:
         OpenAIModel(MODEL, api_key="se cret", env={})
     assert "se cret" not in str(raised.value)
-    assert "secret-key" not in repr(Endpoint(base_url=OPENAI_URL, api_key="secret-key"))
+    assert "secret-key" not in repr(OpenAIEndpoint(base_url=OPENAI_URL, api_key="secret-key"))
 
 
 def test_nothing_at_the_address_is_a_sentence_that_says_what_to_do() -> None:
@@ -613,7 +613,7 @@ def test_nothing_at_the_address_is_a_sentence_that_says_what_to_do() -> None:
         clock = Clock()
         with refused_url() as url:
             client = OpenAIClient(
-                Endpoint(base_url=f"{url}/v1"), clock=clock, health=EndpointHealth(clock), limits=Limits(attempts=2)
+                OpenAIEndpoint(base_url=f"{url}/v1"), clock=clock, health=EndpointHealth(clock), limits=Limits(attempts=2)
             )
             client.quirks = QUIRKS["ollama"]
             with pytest.raises(
@@ -687,7 +687,7 @@ def test_a_server_that_says_endlessly_much_of_itself_is_not_listened_to() -> Non
     async def story() -> None:
         async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
+            client = OpenAIClient(OpenAIEndpoint(base_url=f"http://127.0.0.1:{port}/v1"))
             assert await client.tells_tools() is None
             await client.aclose()
             server.close()
@@ -709,7 +709,7 @@ def test_what_says_nothing_of_tools_is_taken_for_nothing(props: bytes) -> None:
     async def story() -> None:
         async with asyncio.timeout(300), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
+            client = OpenAIClient(OpenAIEndpoint(base_url=f"http://127.0.0.1:{port}/v1"))
             assert await client.tells_tools() is None
             await client.aclose()
             server.close()

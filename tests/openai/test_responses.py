@@ -19,7 +19,7 @@ from callgate import AnthropicModel, Gate, Limits, Media, OpenAIResponsesModel, 
 from callgate.errors import AuthError, InvalidRequestError, LimitExceededError, ModelError, RateLimitedError, UsageError
 from callgate.events import RunEnded, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
-from callgate.openai.client import Endpoint, OpenAIClient
+from callgate.openai.client import OpenAIEndpoint, ResponsesClient
 from callgate.openai.responses_answer import ResponseEventReader, response_ended, response_error_in
 from callgate.request import ModelRequest
 from callgate.testing.answers import answer, call, calls, thought
@@ -77,9 +77,9 @@ async def scene(script: Any, *, name: str = MODEL, tools: Any = (add,), **option
     clock = Clock()
     gate_options = {key: options.pop(key) for key in ("settings", "system") if key in options}
     async with asyncio.timeout(30), FakeOpenAI(script, **options) as fake:
-        client = OpenAIClient(
-            Endpoint(base_url=fake.base_url, api_key=KEY), limits=QUICK, clock=clock, health=EndpointHealth(clock),
-            dice=random.Random(1), api="responses",
+        client = ResponsesClient(
+            OpenAIEndpoint(base_url=fake.base_url, api_key=KEY), limits=QUICK, clock=clock, health=EndpointHealth(clock),
+            dice=random.Random(1),
         )  # fmt: skip
         model = OpenAIResponsesModel(name, client=client)
         async with Gate(model, tools=list(tools), mode="native", limits=QUICK, **gate_options) as gate:
@@ -311,8 +311,8 @@ def test_a_stream_without_an_end_runs_no_call() -> None:
 def test_a_server_without_the_api_is_said_to_have_chat_completions(unjudged: None) -> None:
     async def story() -> None:
         async with scene(["Never."]) as it:
-            endpoint = Endpoint(base_url=f"{it.fake.base_url}/elsewhere", api_key=KEY)
-            client = OpenAIClient(endpoint, limits=QUICK, api="responses")
+            endpoint = OpenAIEndpoint(base_url=f"{it.fake.base_url}/elsewhere", api_key=KEY)
+            client = ResponsesClient(endpoint, limits=QUICK)
             model = OpenAIResponsesModel(MODEL, client=client)
             said_now = Conversation([{"role": "user", "parts": [{"text": "?"}]}])
             with pytest.raises(InvalidRequestError, match=r"'openai:gpt-5\.2' asks for chat completions"):

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from ssl import SSLContext
-from typing import TYPE_CHECKING
 
-from callgate.base_errors import checked_values, expect
+from callgate.base_errors import checked_values
 from callgate.content.read import parts_of
 from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageError
 from callgate.events import Notice
+from callgate.models.endpoint_model import EndpointModel
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import SETTINGS, THINKING, BodyBuilder
 from callgate.request import Embeddings, ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.credentials import checked_headers
-from callgate.wire.sender import http_options
-
-if TYPE_CHECKING:
-    from callgate.wire.transport import HttpClientLike
+from callgate.wire.sender import HttpOptions
 
 __all__ = ["OpenAIModel"]
 
 
 @checked_values
-class OpenAIModel:
+class OpenAIModel(EndpointModel[OpenAIClient]):
     """A model with a chat completions API, at OpenAI or at the base URL.
 
     Args:
@@ -50,41 +45,21 @@ class OpenAIModel:
     provider = "openai"
     """The provider whose protocol it speaks."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
+    def _connect(
         self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        limits: Limits | None = None,
-        client: OpenAIClient | None = None,
-        env: Mapping[str, str] | None = None,
-        http: HttpClientLike | None = None,
-        ssl: SSLContext | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        expect(name, str, "the name of a model is {}", "text")
-        self._name = name
-        options = http_options(http, ssl, headers, has_client=client is not None)
-        self._client = client or OpenAIClient(
-            endpoint_from_environment(env, base_url=base_url, api_key=api_key), limits=limits, options=options
-        )
-        self._bodies = BodyBuilder(name)
+        env: Mapping[str, str] | None,
+        base_url: str | None,
+        api_key: str | None,
+        limits: Limits | None,
+        options: HttpOptions | None,
+    ) -> OpenAIClient:
+        endpoint = endpoint_from_environment(env, base_url=base_url, api_key=api_key)
+        return OpenAIClient(endpoint, limits=limits, options=options)
+
+    def _prepare(self) -> None:
+        self._bodies = BodyBuilder(self.name)
         self._supports_tools = self._client.quirks.supports_tools
         self._has_asked = False
-        self._is_guest = False
-        """True if the client is that of another model."""
-
-    def with_name(self, name: str) -> OpenAIModel:
-        """Return a model of another name at the same endpoint, with the connections of this one, which it does not close."""
-        model = OpenAIModel(name, client=self._client)
-        model._is_guest = True
-        return model
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
 
     @property
     def server(self) -> str:
@@ -120,9 +95,12 @@ class OpenAIModel:
         for _ in range(len(LESSONS) + 1):
             before = self._client.quirks
             try:
-                async with contextlib.aclosing(self._answer(request)) as items:
+                stream = request.stream and (before.streams_tools or not has_tools)
+                reader = AnswerReader(request.declaration.names)
+                async with contextlib.aclosing(self._answer(request, reader, stream=stream)) as items:
                     async for item in items:
                         yield item
+                self._supports_tools = True if reader.has_calls else self._supports_tools
                 return
             except ToolsUnsupportedError:
                 self._supports_tools = False
@@ -136,13 +114,8 @@ class OpenAIModel:
                 message = f"The server refused the request, and is sent an adapted one: {error}"
                 yield Notice("adapted", message, "warning")
 
-    async def describe(self) -> JsonObject | None:
-        """The server's description of the model; None if the server does not say.
-
-        Raises:
-            InvalidRequestError: there is no such model.
-        """
-        return await self._client.describe(self._name)
+    def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
+        return self._bodies.body(request, self._client.quirks, stream=stream)
 
     async def embed(self, requests: Sequence[JsonObject]) -> Embeddings:
         """The embeddings of texts, or of tokens.
@@ -157,30 +130,6 @@ class OpenAIModel:
         inputs = [request.get("tokens") or _embedded_text(request) for request in requests]
         vectors, tokens = await self._client.embed(self._name, inputs, next(iter(sizes), None))
         return Embeddings(vectors=vectors, tokens=tokens)
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        if not self._is_guest:
-            await self._client.aclose()
-
-    async def _answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        quirks, names = self._client.quirks, request.declaration.names
-        stream = request.stream and (quirks.streams_tools or not names)
-        body = self._bodies.body(request, quirks, stream=stream)
-        reader = AnswerReader(names)
-        headers = checked_headers(request.settings.get("headers")) or None
-        asked = self._client.chunks(self._name, body, stream=stream, names=names, headers=headers)
-        async with contextlib.aclosing(asked) as items:
-            async for item in items:
-                if isinstance(item, Notice):
-                    yield item
-                    continue
-                for said in reader.feed(item):
-                    yield said
-        for said in reader.close():
-            yield said
-        if reader.has_calls:
-            self._supports_tools = True
 
     async def _refuse_without_tools(self) -> None:
         """Ask the server once, where it would otherwise drop the tools in silence.

@@ -6,30 +6,24 @@ is sent, with the model's reasoning encrypted as it came. All knowledge of the w
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping
-from ssl import SSLContext
-from typing import TYPE_CHECKING
 
-from callgate.base_errors import checked_values, expect
+from callgate.base_errors import checked_values
 from callgate.events import Notice
-from callgate.openai.client import OpenAIClient, endpoint_from_environment
+from callgate.models.endpoint_model import EndpointModel
+from callgate.openai.client import ResponsesClient, endpoint_from_environment
 from callgate.openai.request import THINKING
 from callgate.openai.responses_answer import ResponseEventReader
 from callgate.openai.responses_request import SETTINGS, ResponsesBodyBuilder
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.credentials import checked_headers
-from callgate.wire.sender import http_options
-
-if TYPE_CHECKING:
-    from callgate.wire.transport import HttpClientLike
+from callgate.wire.sender import HttpOptions
 
 __all__ = ["OpenAIResponsesModel"]
 
 
 @checked_values
-class OpenAIResponsesModel:
+class OpenAIResponsesModel(EndpointModel[ResponsesClient]):
     """A model by OpenAI's Responses API, at OpenAI or at the base URL.
 
     Args:
@@ -50,42 +44,19 @@ class OpenAIResponsesModel:
     supports_tools = True
     """All models of this API have tools."""
 
-    def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
+    def _connect(
         self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        limits: Limits | None = None,
-        client: OpenAIClient | None = None,
-        env: Mapping[str, str] | None = None,
-        http: HttpClientLike | None = None,
-        ssl: SSLContext | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        expect(name, str, "the name of a model is {}", "text")
-        self._name = name
-        options = http_options(http, ssl, headers, has_client=client is not None)
-        self._client = client or OpenAIClient(
-            endpoint_from_environment(env, base_url=base_url, api_key=api_key),
-            limits=limits,
-            options=options,
-            api="responses",
-        )
-        self._bodies = ResponsesBodyBuilder(name, self.origin)
-        self._is_guest = False
-        """True if the client is that of another model."""
+        env: Mapping[str, str] | None,
+        base_url: str | None,
+        api_key: str | None,
+        limits: Limits | None,
+        options: HttpOptions | None,
+    ) -> ResponsesClient:
+        endpoint = endpoint_from_environment(env, base_url=base_url, api_key=api_key)
+        return ResponsesClient(endpoint, limits=limits, options=options)
 
-    def with_name(self, name: str) -> OpenAIResponsesModel:
-        """Return a model of another name at the same endpoint, with the connections of this one, which it does not close."""
-        model = OpenAIResponsesModel(name, client=self._client)
-        model._is_guest = True
-        return model
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
+    def _prepare(self) -> None:
+        self._bodies = ResponsesBodyBuilder(self.name, self.origin)
 
     @property
     def origin(self) -> str:
@@ -102,37 +73,14 @@ class OpenAIResponsesModel:
         """The words that the setting `thinking` may have, from the least on."""
         return THINKING
 
-    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Ask the model; yields chunks as they arrive, and a notice for every wait.
+    def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Ask the model; gives chunks as they arrive, and a notice for every wait.
 
         Raises:
             ModelError: there is no answer, or it broke off.
             UsageError: a setting, a tool or media that cannot be sent.
         """
-        body = self._bodies.body(request, self._client.quirks, stream=request.stream)
-        reader = ResponseEventReader()
-        headers = checked_headers(request.settings.get("headers")) or None
-        names = request.declaration.names
-        events = self._client.chunks(self._name, body, stream=request.stream, names=names, headers=headers)
-        async with contextlib.aclosing(events) as items:
-            async for item in items:
-                if isinstance(item, Notice):
-                    yield item
-                    continue
-                for said in reader.feed(item):
-                    yield said
-        for said in reader.close():
-            yield said
+        return self._answer(request, ResponseEventReader(), stream=request.stream)
 
-    async def describe(self) -> JsonObject | None:
-        """The server's description of the model; None if the server does not say.
-
-        Raises:
-            InvalidRequestError: there is no such model.
-        """
-        return await self._client.describe(self._name)
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        if not self._is_guest:
-            await self._client.aclose()
+    def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
+        return self._bodies.body(request, self._client.quirks, stream=stream)

@@ -1,4 +1,4 @@
-"""Requests to a server of chat completions: the shared client with that protocol.
+"""Requests to a server of chat completions or of the Responses API: the shared client with those protocols.
 
 A body comes in, chunks go out as they arrive, and a `Notice` whenever the caller has to wait. How requests are timed and
 tried again is known to `callgate.wire`.
@@ -6,63 +6,40 @@ tried again is known to `callgate.wire`.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
 from callgate import strict_json
-from callgate.base_errors import expect
-from callgate.errors import ConnectionLostError, InvalidRequestError, JsonError, ModelError, ProtocolError, UsageError
-from callgate.events import Notice
+from callgate.errors import InvalidRequestError, ProtocolError
 from callgate.openai.answer import embeddings_in, finish_reason_of, is_embedding, prompt_tokens_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, quirks_of_answer, quirks_of_headers, quirks_of_url
 from callgate.openai.responses_answer import response_ended, response_error_in, response_says_something
-from callgate.types import JsonObject, Limits
-from callgate.wire.client import HttpClient
-from callgate.wire.credentials import checked_base_url, checked_key, expect_key, is_local, split_login
-from callgate.wire.dialect import HttpRequest, Response
-from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
+from callgate.types import JsonObject
+from callgate.wire.credentials import is_local
+from callgate.wire.dialect import Response
+from callgate.wire.endpoint import Endpoint, EndpointClient, named_endpoint
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.reader import ResponseReader
-from callgate.wire.sender import HttpOptions
 
-__all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"]
+__all__ = ["OPENAI_URL", "OpenAIClient", "OpenAIEndpoint", "ResponsesClient", "endpoint_from_environment"]
 
 OPENAI_URL = "https://api.openai.com/v1"
 LOOK_S = 5.0
 """The time-out for asking a server for its capabilities."""
 
-Api: TypeAlias = Literal["chat/completions", "responses"]
-"""An API of OpenAI's for conversations, by its path."""
-
-_SYSTEM = SystemClock()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One place that serves chat completions.
-
-    A user and a password in the base URL are sent as a header, unless there is a key.
+class OpenAIEndpoint(Endpoint):
+    """One place that serves APIs of OpenAI's.
 
     Raises:
         UsageError: the base URL or the key cannot be used as one.
     """
 
-    base_url: str
-    api_key: str | None = field(default=None, repr=False)
-    _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        base_url, login = split_login(checked_base_url(self.base_url))
-        object.__setattr__(self, "base_url", base_url)
-        object.__setattr__(self, "_login", login)
-        if self.api_key is not None:
-            checked_key(self.api_key, "the OpenAI-compatible server")
+    OWNER: ClassVar[str] = "the OpenAI-compatible server"
 
     @property
     def url(self) -> str:
@@ -77,103 +54,52 @@ class Endpoint:
         """A path of the server outside of the API."""
         return self.base_url.rstrip("/").removesuffix("/v1") + path
 
-    async def headers(self) -> dict[str, str]:
-        """The headers that authenticate a request."""
-        return self.credentials()
-
-    def credentials(self) -> dict[str, str]:
-        """The headers, without an await."""
-        return self._login if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
-
 
 def endpoint_from_environment(
     env: Mapping[str, str] | None = None, *, base_url: str | None = None, api_key: str | None = None
-) -> Endpoint:
+) -> OpenAIEndpoint:
     """The endpoint that the environment names, unless the arguments do. A server on this machine needs no key.
 
     Raises:
         UsageError: there is no key for a server elsewhere; the message says which variable to set.
     """
-    expect_key(api_key)
-    expect(base_url, (str, type(None)), "base_url={}", "text such as 'http://127.0.0.1:8080/v1'")
-    env = os.environ if env is None else env
-    url = (base_url or env.get("OPENAI_BASE_URL", "")).strip() or OPENAI_URL
-    # A key that was read from a file often brings its line end along.
-    key = (api_key or env.get("OPENAI_API_KEY", "")).strip() or None
-    if key is None and "@" not in url and not is_local(url):
-        raise UsageError(f"no key for {url}: set OPENAI_API_KEY, or pass api_key=; only a server on this machine needs none")
-    return Endpoint(base_url=url, api_key=key)
+    example = "http://127.0.0.1:8080/v1"
+    url, key, _ = named_endpoint(env, "OPENAI", base_url=base_url, api_key=api_key, usual=OPENAI_URL, example=example)
+    return OpenAIEndpoint(base_url=url, api_key=key)
 
 
-class OpenAIClient:
-    """A client for one API of an endpoint. Connections are kept alive for a while, at most until `aclose`."""
+class OpenAIClient(EndpointClient[OpenAIEndpoint, "_ChatCompletions"]):
+    """A client for the chat completions of an endpoint. Connections are kept alive for a while, at most until `aclose`."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        limits: Limits | None = None,
-        clock: Clock | None = None,
-        health: EndpointHealth | None = None,
-        dice: random.Random | None = None,
-        options: HttpOptions | None = None,
-        api: Api = "chat/completions",
-    ) -> None:
-        self.endpoint = endpoint
-        self.url = endpoint.url_of(api)
-        self._clock = clock or _SYSTEM
-        self._health = health
-        self._dialect = _DIALECTS[api](quirks_of_url(endpoint.base_url))
-        self._http = HttpClient(
-            self._dialect, auth=endpoint.credentials, clock=self._clock, limits=limits, dice=dice, options=options
-        )
+    path = "chat/completions"
+    """The path of the API."""
+
+    def dialect_of(self, endpoint: OpenAIEndpoint) -> _ChatCompletions:
+        """The protocol of the API."""
+        return _ChatCompletions(quirks_of_url(endpoint.base_url))
+
+    @property
+    def url(self) -> str:
+        """The URL of requests."""
+        return self.endpoint.url_of(self.path)
+
+    def model_url(self, model: str) -> str:
+        """The URL of a model's description."""
+        return self.endpoint.url_of(f"models/{quote(model, safe='/:')}")
+
+    @property
+    def hint(self) -> str:
+        """The advice where nothing answers at the endpoint."""
+        return self.quirks.start
 
     @property
     def quirks(self) -> Quirks:
         """The quirks of the server, as far as they are known."""
-        return self._dialect.quirks
+        return self.dialect.quirks
 
     @quirks.setter
     def quirks(self, quirks: Quirks) -> None:
-        self._dialect.quirks = quirks
-
-    async def chunks(
-        self,
-        model: str,
-        body: bytes,
-        *,
-        stream: bool,
-        names: Mapping[str, str],
-        headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Send the body and yield the response. Retried only until the first chunk was yielded.
-
-        Args:
-            model: The model's name.
-            body: The request as JSON.
-            stream: Whether the answer is to come in pieces.
-            names: Declared names -> the tools' own names, in order, to explain what a refusal means.
-            headers: Headers of this request alone, checked.
-
-        Raises:
-            ModelError: there is no answer, or it broke off.
-        """
-        health = self._health or health_for((self.url, model, hash(self.endpoint.api_key)), self._clock)
-        tools = names.values()
-        request = HttpRequest(
-            url=self.url, body=body, stream=stream, model=model, tools=tools, declared=names, headers=headers
-        )
-        items = self._http.chunks(request, health)
-        try:
-            async for item in items:
-                yield item
-        except ConnectionLostError as error:
-            if str(error).startswith("no connection"):
-                at = f"nothing answers at {self.endpoint.base_url}"
-                error.args = (f"{at}: {self.quirks.start} ({error})",)
-            raise
-        finally:
-            await items.aclose()
+        self.dialect.quirks = quirks
 
     async def tells_tools(self) -> bool | None:
         """True if the server itself says that its model has tools; None when it does not say.
@@ -188,32 +114,10 @@ class OpenAIClient:
         if found is None:
             return None
         headers, props = found
-        self._dialect.learn_from_headers(headers)
+        self.dialect.learn_from_headers(headers)
         caps: Any = props.get("chat_template_caps")
         found: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
         return found if isinstance(found, bool) else None
-
-    async def describe(self, model: str) -> JsonObject | None:
-        """The server's description of a model; None if it gives none.
-
-        Raises:
-            InvalidRequestError: it says that there is no such model.
-        """
-        url = self.endpoint.url_of(f"models/{quote(model, safe='/:')}")
-        try:
-            status, headers, data = await self._http.call("GET", url, headers={})
-            found: Any = strict_json.parse(data)
-        except (OSError, UsageError, ModelError, JsonError):
-            return None
-        if not isinstance(found, dict):
-            return None
-        answer = cast("JsonObject", found)
-        if status == 404 and (told := error_in(answer)) is not None:
-            sent = Sent(model=model, tools=[], size_bytes=0)
-            error = failure_of_body(status, told, headers, now=0.0, sent=sent, quirks=self.quirks).error
-            if isinstance(error, InvalidRequestError) and error.is_model_unknown:
-                raise error
-        return answer if status == 200 else None
 
     async def embed(self, model: str, inputs: Sequence[object], dimensions: int | None) -> tuple[list[list[float]], int]:
         """The embeddings of texts, or of tokens, and how many tokens these have; 0 if the server does not say.
@@ -221,21 +125,23 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or not one for each of them.
         """
-        url = self.endpoint.url_of("embeddings")
         body: JsonObject = {"model": model, "input": list(inputs), "encoding_format": "float"}
         body |= {} if dimensions is None else {"dimensions": dimensions}
-        health = self._health or health_for((url, model, hash(self.endpoint.api_key)), self._clock)
-        request = HttpRequest(url=url, body=strict_json.dump(body), stream=False, model=model)
-        async with contextlib.aclosing(self._http.chunks(request, health)) as items:
-            answers = [item async for item in items if not isinstance(item, Notice)]
+        answers = await self._answers(self.endpoint.url_of("embeddings"), model, strict_json.dump(body))
         vectors = [vector for answer in answers for vector in embeddings_in(answer)]
         if len(vectors) != len(inputs):
             raise ProtocolError(f"the server sent {len(vectors)} embeddings for {len(inputs)} texts")
         return vectors, sum(prompt_tokens_of(answer) for answer in answers)
 
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; those in use are closed when they are released."""
-        await self._http.aclose()
+
+class ResponsesClient(OpenAIClient):
+    """The same for the Responses API of an endpoint."""
+
+    path = "responses"
+
+    def dialect_of(self, endpoint: OpenAIEndpoint) -> _Responses:
+        """The protocol of the API."""
+        return _Responses(quirks_of_url(endpoint.base_url))
 
 
 class _ChatCompletions:
@@ -293,6 +199,3 @@ class _Responses(_ChatCompletions):
 
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
         return response_says_something(chunk), response_ended(chunk)
-
-
-_DIALECTS: Mapping[Api, type[_ChatCompletions]] = {"chat/completions": _ChatCompletions, "responses": _Responses}
