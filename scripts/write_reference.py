@@ -190,7 +190,7 @@ def fields_of(item: Any) -> list[str]:
     return ["| field | type | |", "|---|---|---|", *rows, ""] if rows else []
 
 
-_MIXED_IN = ("RunMethods", "FakeServer")
+_MIXED_IN = ("RunMethods", "FakeServer", "EndpointModel")
 """Classes that no page describes: what they define is shown with the classes that are made of them."""
 
 
@@ -199,7 +199,7 @@ def methods_of(item: Any) -> list[str]:
     found: list[str] = []
     # A base that no page describes is a part of the class.
     mixed_in = [base for base in item.__bases__ if base.__module__.startswith("callgate.") and base.__name__ in _MIXED_IN]
-    for name, member in [pair for one in (*mixed_in, item) for pair in vars(one).items()]:
+    for name, member in {name: member for one in (*mixed_in, item) for name, member in vars(one).items()}.items():
         inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
         if not (inspect.isfunction(inner) or isinstance(inner, property)):
             continue

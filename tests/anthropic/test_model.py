@@ -18,8 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.models.scenes import QUICK, Clock, Scene, add
 
-from callgate import AnthropicModel, Gate, GeminiModel, Limits, Media, tool
+from callgate import AnthropicModel, Gate, GeminiModel, Media, tool
 from callgate.anthropic.client import AnthropicClient, AnthropicEndpoint, endpoint_from_environment
 from callgate.errors import (
     AuthError,
@@ -30,7 +31,7 @@ from callgate.errors import (
     ServerUnavailableError,
     UsageError,
 )
-from callgate.events import Notice, RunEnded, TextDelta, ThoughtDelta
+from callgate.events import Notice, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
 from callgate.request import ModelRequest
@@ -44,7 +45,6 @@ pytestmark = pytest.mark.judge("anthropic")
 
 KEY = "sk-ant-a-key-that-nobody-may-ever-see-42"
 MODEL = "claude-opus-4-6"
-QUICK = Limits(connect_s=2, first_byte_s=5, idle_s=5, total_s=20)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -57,44 +57,6 @@ def _judge() -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
-
-
-class Clock:
-    """Time that passes only by sleeping, and then at once."""
-
-    def __init__(self) -> None:
-        self.time = 1_000.0
-        self.sleeps: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.time += seconds
-        await asyncio.sleep(0)
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
-
-
-class Scene:
-    def __init__(self, fake: FakeAnthropic, model: AnthropicModel, gate: Gate, clock: Clock) -> None:
-        self.fake, self.model, self.gate, self.clock = fake, model, gate, clock
-        self.events: list[Any] = []
-
-    async def ask(self, prompt: Any = "Go.", *, stream: bool = True, **options: Any) -> Any:
-        if not stream:
-            return await self.gate.run(prompt, session="s", **options)
-        self.events = [event async for event in self.gate.stream(prompt, session="s", **options)]
-        assert isinstance(self.events[-1], RunEnded)
-        return self.events[-1].reply
-
-    def body(self, place: int = -1) -> dict[str, Any]:
-        return self.fake.requests[place].json
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.models.scenes import QUICK, Clock
 
 from callgate import Gate, GeminiModel, Limits, OpenAIModel, tool
 from callgate.errors import (
@@ -47,23 +48,6 @@ from callgate.wire.endpoint_health import EndpointHealth
 
 KEY = "sk-proj-a-key-that-nobody-may-ever-see-42"
 MODEL = "gpt-4.1"
-QUICK = Limits(connect_s=2, first_byte_s=5, idle_s=5, total_s=20)
-
-
-class Clock:
-    """Time that passes only by sleeping, and then at once."""
-
-    def __init__(self) -> None:
-        self.time = 1_000.0
-        self.sleeps: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.time += seconds
-        await asyncio.sleep(0)
 
 
 @dataclass

@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.models.scenes import QUICK, Clock, Scene, add
 
-from callgate import AnthropicModel, Gate, Limits, Media, OpenAIResponsesModel, tool
+from callgate import AnthropicModel, Gate, Media, OpenAIResponsesModel, tool
 from callgate.errors import AuthError, InvalidRequestError, LimitExceededError, ModelError, RateLimitedError, UsageError
-from callgate.events import RunEnded, TextDelta, ThoughtDelta
+from callgate.events import TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.openai.client import OpenAIEndpoint, ResponsesClient
 from callgate.openai.responses_answer import ResponseEventReader, response_ended, response_error_in
@@ -30,46 +31,7 @@ from callgate.wire.endpoint_health import EndpointHealth
 
 KEY = "sk-proj-a-key-that-nobody-may-ever-see-42"
 MODEL = "gpt-5.2"
-QUICK = Limits(connect_s=2, first_byte_s=5, idle_s=5, total_s=20)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
-class Clock:
-    """Time that passes only by sleeping, and then at once."""
-
-    def __init__(self) -> None:
-        self.time = 1_000.0
-        self.sleeps: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.time += seconds
-        await asyncio.sleep(0)
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
-
-
-class Scene:
-    def __init__(self, fake: FakeOpenAI, model: OpenAIResponsesModel, gate: Gate, clock: Clock) -> None:
-        self.fake, self.model, self.gate, self.clock = fake, model, gate, clock
-        self.events: list[Any] = []
-
-    async def ask(self, prompt: Any = "Go.", *, stream: bool = True, **options: Any) -> Any:
-        if not stream:
-            return await self.gate.run(prompt, session="s", **options)
-        self.events = [event async for event in self.gate.stream(prompt, session="s", **options)]
-        assert isinstance(self.events[-1], RunEnded)
-        return self.events[-1].reply
-
-    def body(self, place: int = -1) -> dict[str, Any]:
-        return self.fake.requests[place].json
 
 
 @asynccontextmanager

@@ -75,6 +75,8 @@ def endpoint_from_environment(
 class AnthropicClient(EndpointClient[AnthropicEndpoint, "_Messages"]):
     """A client for one endpoint. Connections are kept alive for a while, at most until `aclose`."""
 
+    named_endpoint = staticmethod(endpoint_from_environment)
+
     def dialect_of(self, endpoint: AnthropicEndpoint) -> _Messages:
         """The protocol of the API."""
         return _Messages()

@@ -10,16 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from callgate.errors import (
-    AuthError,
-    InvalidRequestError,
-    LimitExceededError,
-    RateLimitedError,
-    RequestTimeoutError,
-    ServerUnavailableError,
-)
+from callgate.errors import AuthError, InvalidRequestError
 from callgate.types import JsonObject
-from callgate.wire.failures import Failure, Sent, clean, refusal, wait_of_headers
+from callgate.wire.failures import (
+    Failure,
+    Sent,
+    clean,
+    failure_of_server,
+    is_server_failure,
+    no_credit,
+    rate_limited,
+    refusal,
+    too_large,
+)
 
 __all__ = ["error_in", "failure_of_body"]
 
@@ -33,7 +36,6 @@ _TOO_LONG = re.compile(
     r"prompt is too long|exceeds? the maximum (?:allowed )?(?:number of )?tokens|context (?:limit|window)", re.I
 )
 _NO_MONEY = re.compile(r"credit balance is too low|billing", re.IGNORECASE)
-_NEVER_AGAIN = frozenset({501, 505})
 _PLACE = re.compile(r"tools\.(\d+)")
 
 
@@ -52,22 +54,15 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     message = clean(str(error.get("message") or f"HTTP {code}"))
     named = f"{code} {kind}".rstrip()
     if code == 402 or (code == 400 and _NO_MONEY.search(message)):
-        return refusal(RateLimitedError(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
+        return no_credit(named, message)
     if code == 429:
-        wait_s = wait_of_headers(headers, now)
-        asked = f" (asked to wait {wait_s:g} s)" if wait_s is not None else ""
-        limited = RateLimitedError(f"too many requests{asked}: {message}", retry_after=wait_s)
-        return Failure(limited, retry=True, wait_s=wait_s, is_pressure=True)
+        return rate_limited(message, headers, now)
     if code in (401, 403):
         return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}; check ANTHROPIC_API_KEY"))
     if code == 413 or _TOO_LONG.search(message):
-        told = f"the request of {sent.size_bytes:,} bytes is too large for {sent.model!r} ({named}): {message}"
-        return refusal(LimitExceededError(told, is_of_request=True))
-    if code == 408 or (code >= 500 and code not in _NEVER_AGAIN):
-        lost_kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
-        lost = lost_kind(f"the server failed ({named}): {message}", retryable=True)
-        # Some inputs get a 500 whenever they are sent; an overload has nothing to do with what is sent.
-        return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
+        return too_large(named, message, sent)
+    if is_server_failure(code):
+        return failure_of_server(code, named, message, headers, now)
     return refusal(_invalid(code, named, message, sent))
 
 

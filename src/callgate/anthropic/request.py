@@ -7,13 +7,22 @@ This file sends nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 from callgate import strict_json
 from callgate.anthropic.messages import MessageWriter
 from callgate.errors import UsageError
-from callgate.request import ModelRequest, extra_body, is_of_interactions, merged, unknown_setting, with_output_prompt
+from callgate.request import ModelRequest, extra_body, merged, with_output_prompt
+from callgate.translation.body import (
+    KeptFields,
+    Special,
+    choice_of,
+    fields_of_settings,
+    joined,
+    mime_type_fields,
+    output_schema,
+)
 from callgate.translation.tools import declared_tools
 from callgate.types import JsonObject
 
@@ -33,11 +42,10 @@ _ANSWER_TOKENS_USUAL = 32_000
 # Setting -> its field.
 _PLAIN = {
     "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop_sequences": "stop_sequences",
-    "service_tier": "service_tier",
+    "service_tier": "service_tier", "max_output_tokens": "max_tokens",
 }  # fmt: skip
 # Written by callgate itself, so that no setting may replace them.
 _OURS = ("messages", "tools", "model", "stream", "system")
-_KEPT_MAX = 64
 
 
 class BodyBuilder:
@@ -46,7 +54,7 @@ class BodyBuilder:
     def __init__(self, model: str, origin: str) -> None:
         self._model = model
         self._writer = MessageWriter(origin)
-        self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+        self._kept = KeptFields()
 
     def body(self, request: ModelRequest, *, stream: bool, counts_only: bool = False) -> bytes:
         """The body of a request; with `counts_only`, of one that has its tokens counted.
@@ -56,47 +64,39 @@ class BodyBuilder:
         """
         # A schema for an answer must have a form there that few have, so the model is told of it.
         request = with_output_prompt(request)
-        messages = self._writer.messages(request)
-        around = self._around(request, stream=stream, counts_only=counts_only)
-        return b'{"messages":[' + b",".join(messages) + b"]," + around[1:]
+        around = self._kept.encoded(
+            request, (stream, counts_only), lambda: self._fields(request, stream=stream, counts_only=counts_only)
+        )  # fmt: skip
+        return joined("messages", self._writer.messages(request), around)
 
-    def _around(self, request: ModelRequest, *, stream: bool, counts_only: bool) -> bytes:
-        key = (id(request.declaration), id(request.settings), request.system, request.tool_choice, stream, counts_only)
-        kept = self._kept.get(key)
-        if kept is None:
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            fields: JsonObject = {"model": self._model}
-            if request.system:
-                fields["system"] = strict_json.without_surrogates(request.system)
-            tools = _tool_fields(request)
-            is_forced = tools.get("tool_choice", {}).get("type") in ("any", "tool")
-            fields |= tools | settings_of(request.settings, self._model, is_forced=is_forced)
-            if stream:
-                fields["stream"] = True
-            fields = merged(fields, extra_body(request.settings, taken=_OURS))
-            if counts_only:
-                fields = {name: value for name, value in fields.items() if name in _COUNTED}
-            # The objects are kept with the bytes, so that their ids stay theirs.
-            kept = self._kept[key] = ((request.declaration, request.settings), strict_json.dump(fields))
-        return kept[1]
+    def _fields(self, request: ModelRequest, *, stream: bool, counts_only: bool) -> JsonObject:
+        fields: JsonObject = {"model": self._model}
+        if request.system:
+            fields["system"] = strict_json.without_surrogates(request.system)
+        tools = _tool_fields(request)
+        is_forced = tools.get("tool_choice", {}).get("type") in ("any", "tool")
+        fields |= tools | settings_of(request.settings, self._model, is_forced=is_forced)
+        if stream:
+            fields["stream"] = True
+        fields = merged(fields, extra_body(request.settings, taken=_OURS))
+        return {name: value for name, value in fields.items() if name in _COUNTED} if counts_only else fields
 
 
 _COUNTED = ("model", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control")
 """The fields of a request that has its tokens counted."""
 
 
+_CHOICES = {"auto": "auto", "required": "any", "none": "none", "one": "tool"}
+
+
 def _tool_fields(request: ModelRequest) -> JsonObject:
-    names, choice = request.declaration.names, request.tool_choice
     if request.tool_config is None:  # which raises for a choice that cannot be made
         return {}
     found = declared_tools(request.definitions, request.declaration, title=TITLE)
     tools = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in found]
-    kind = {"auto": "auto", "validated": "auto", "required": "any", "none": "none"}.get(choice, "tool")
-    said: JsonObject = {"type": kind}
-    if kind == "tool":
-        said["name"] = next(declared for declared, own in names.items() if choice in (own, declared))
-    if request.settings.get("parallel_tool_calls") is False and kind != "none":
+    choice, declared = choice_of(request)
+    said: JsonObject = {"type": _CHOICES[choice]} | ({} if declared is None else {"name": declared})
+    if request.settings.get("parallel_tool_calls") is False and choice != "none":
         said["disable_parallel_tool_use"] = True
     # Not to say `auto` is to say it.
     return {"tools": tools} | ({"tool_choice": said} if said != {"type": "auto"} else {})
@@ -108,18 +108,8 @@ def settings_of(settings: Mapping[str, Any], model: str, *, is_forced: bool = Fa
     Raises:
         UsageError: an unknown setting, or a value that the API does not take.
     """
-    body: JsonObject = {"max_tokens": _answer_tokens(model)}
-    for name, value in settings.items():
-        if value is None or name in ("extra_body", "headers", "parallel_tool_calls"):
-            continue
-        if name == "max_output_tokens":
-            body["max_tokens"] = value
-        elif name in _PLAIN:
-            body[_PLAIN[name]] = value
-        elif name in _SPECIAL:
-            body = merged(body, _SPECIAL[name](value, settings))
-        elif not is_of_interactions(name, value):
-            raise UsageError(unknown_setting(name, SETTINGS))
+    found = fields_of_settings(settings, _PLAIN, _SPECIAL, skipped=("parallel_tool_calls",), known=SETTINGS)
+    body: JsonObject = {"max_tokens": _answer_tokens(model)} | found
     thinking = settings.get("thinking")
     return body if thinking is None else merged(body, _thinking(thinking, model, body["max_tokens"], is_forced=is_forced))
 
@@ -152,15 +142,11 @@ def _thinking(value: Any, model: str, answer_tokens: Any, *, is_forced: bool) ->
 def _mime_type(value: Any, settings: Mapping[str, Any]) -> JsonObject:
     if value == "application/json" and settings.get("response_json_schema") is None:
         raise UsageError(f"response_mime_type={value!r}: {TITLE} writes JSON by a schema only; add response_json_schema")
-    if value not in ("application/json", "text/plain"):
-        raise UsageError(f"response_mime_type={value!r}: use 'application/json' or 'text/plain'")
-    return {}
+    return mime_type_fields(value, settings, {})
 
 
 def _json_schema(value: Any, settings: Mapping[str, Any]) -> JsonObject:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"response_json_schema={value!r}: use a JSON Schema, as a mapping")
-    return {"output_config": {"format": {"type": "json_schema", "schema": dict(cast("Mapping[str, Any]", value))}}}
+    return {"output_config": {"format": {"type": "json_schema", "schema": output_schema(value)}}}
 
 
 def _user(value: Any, settings: Mapping[str, Any]) -> JsonObject:
@@ -168,11 +154,11 @@ def _user(value: Any, settings: Mapping[str, Any]) -> JsonObject:
 
 
 # Settings that are more than a name.
-_SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], JsonObject]] = {
+_SPECIAL: dict[str, Special] = {
     "thinking": lambda value, settings: {},
     "response_mime_type": _mime_type,
     "response_json_schema": _json_schema,
     "user": _user,
 }
-SETTINGS = ("max_output_tokens", "extra_body", "headers", "parallel_tool_calls", *_PLAIN, *_SPECIAL)
+SETTINGS = ("extra_body", "headers", "parallel_tool_calls", *_PLAIN, *_SPECIAL)
 """Every setting that the API has."""

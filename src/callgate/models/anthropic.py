@@ -6,17 +6,14 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import Collection
 
 from callgate.anthropic.answer import AnswerReader
-from callgate.anthropic.client import AnthropicClient, endpoint_from_environment
+from callgate.anthropic.client import AnthropicClient
 from callgate.anthropic.request import SETTINGS, THINKING, BodyBuilder
 from callgate.base_errors import checked_values
-from callgate.events import Notice
 from callgate.models.endpoint_model import EndpointModel
 from callgate.request import ModelRequest
-from callgate.types import JsonObject, Limits
-from callgate.wire.sender import HttpOptions
 
 __all__ = ["AnthropicModel"]
 
@@ -43,16 +40,8 @@ class AnthropicModel(EndpointModel[AnthropicClient]):
     supports_tools = True
     """All models of this API have tools."""
 
-    def _connect(
-        self,
-        env: Mapping[str, str] | None,
-        base_url: str | None,
-        api_key: str | None,
-        limits: Limits | None,
-        options: HttpOptions | None,
-    ) -> AnthropicClient:
-        endpoint = endpoint_from_environment(env, base_url=base_url, api_key=api_key)
-        return AnthropicClient(endpoint, limits=limits, options=options)
+    def _client_type(self) -> type[AnthropicClient]:
+        return AnthropicClient
 
     def _prepare(self) -> None:
         self._bodies = BodyBuilder(self.name, self.origin)
@@ -72,14 +61,8 @@ class AnthropicModel(EndpointModel[AnthropicClient]):
         """The words that the setting `thinking` may have, from the least on."""
         return THINKING
 
-    def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Ask the model; gives chunks as they arrive, and a notice for every wait.
-
-        Raises:
-            ModelError: there is no answer, or it broke off.
-            UsageError: a setting, a tool or media that cannot be sent.
-        """
-        return self._answer(request, AnswerReader(), stream=request.stream)
+    def _reader(self) -> AnswerReader:
+        return AnswerReader()
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         return self._bodies.body(request, stream=stream)

@@ -7,7 +7,7 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
 from callgate.base_errors import checked_values
 from callgate.content.read import parts_of
@@ -15,12 +15,11 @@ from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageErr
 from callgate.events import Notice
 from callgate.models.endpoint_model import EndpointModel
 from callgate.openai.answer import AnswerReader
-from callgate.openai.client import OpenAIClient, endpoint_from_environment
+from callgate.openai.client import OpenAIClient
 from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import SETTINGS, THINKING, BodyBuilder
 from callgate.request import Embeddings, ModelRequest
-from callgate.types import JsonObject, Limits
-from callgate.wire.sender import HttpOptions
+from callgate.types import JsonObject
 
 __all__ = ["OpenAIModel"]
 
@@ -45,16 +44,8 @@ class OpenAIModel(EndpointModel[OpenAIClient]):
     provider = "openai"
     """The provider whose protocol it speaks."""
 
-    def _connect(
-        self,
-        env: Mapping[str, str] | None,
-        base_url: str | None,
-        api_key: str | None,
-        limits: Limits | None,
-        options: HttpOptions | None,
-    ) -> OpenAIClient:
-        endpoint = endpoint_from_environment(env, base_url=base_url, api_key=api_key)
-        return OpenAIClient(endpoint, limits=limits, options=options)
+    def _client_type(self) -> type[OpenAIClient]:
+        return OpenAIClient
 
     def _prepare(self) -> None:
         self._bodies = BodyBuilder(self.name)

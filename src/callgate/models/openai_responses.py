@@ -6,18 +6,15 @@ is sent, with the model's reasoning encrypted as it came. All knowledge of the w
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import Collection
 
 from callgate.base_errors import checked_values
-from callgate.events import Notice
 from callgate.models.endpoint_model import EndpointModel
-from callgate.openai.client import ResponsesClient, endpoint_from_environment
+from callgate.openai.client import ResponsesClient
 from callgate.openai.request import THINKING
 from callgate.openai.responses_answer import ResponseEventReader
 from callgate.openai.responses_request import SETTINGS, ResponsesBodyBuilder
 from callgate.request import ModelRequest
-from callgate.types import JsonObject, Limits
-from callgate.wire.sender import HttpOptions
 
 __all__ = ["OpenAIResponsesModel"]
 
@@ -44,16 +41,8 @@ class OpenAIResponsesModel(EndpointModel[ResponsesClient]):
     supports_tools = True
     """All models of this API have tools."""
 
-    def _connect(
-        self,
-        env: Mapping[str, str] | None,
-        base_url: str | None,
-        api_key: str | None,
-        limits: Limits | None,
-        options: HttpOptions | None,
-    ) -> ResponsesClient:
-        endpoint = endpoint_from_environment(env, base_url=base_url, api_key=api_key)
-        return ResponsesClient(endpoint, limits=limits, options=options)
+    def _client_type(self) -> type[ResponsesClient]:
+        return ResponsesClient
 
     def _prepare(self) -> None:
         self._bodies = ResponsesBodyBuilder(self.name, self.origin)
@@ -73,14 +62,8 @@ class OpenAIResponsesModel(EndpointModel[ResponsesClient]):
         """The words that the setting `thinking` may have, from the least on."""
         return THINKING
 
-    def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Ask the model; gives chunks as they arrive, and a notice for every wait.
-
-        Raises:
-            ModelError: there is no answer, or it broke off.
-            UsageError: a setting, a tool or media that cannot be sent.
-        """
-        return self._answer(request, ResponseEventReader(), stream=request.stream)
+    def _reader(self) -> ResponseEventReader:
+        return ResponseEventReader()
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         return self._bodies.body(request, self._client.quirks, stream=stream)

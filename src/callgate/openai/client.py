@@ -74,6 +74,8 @@ class OpenAIClient(EndpointClient[OpenAIEndpoint, "_ChatCompletions"]):
     path = "chat/completions"
     """The path of the API."""
 
+    named_endpoint = staticmethod(endpoint_from_environment)
+
     def dialect_of(self, endpoint: OpenAIEndpoint) -> _ChatCompletions:
         """The protocol of the API."""
         return _ChatCompletions(quirks_of_url(endpoint.base_url))

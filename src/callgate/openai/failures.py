@@ -14,19 +14,24 @@ from callgate.errors import (
     AuthError,
     BlockedError,
     InvalidRequestError,
-    LimitExceededError,
-    RateLimitedError,
-    RequestTimeoutError,
-    ServerUnavailableError,
     ToolsUnsupportedError,
 )
 from callgate.openai.quirks import Quirks, tools_refused
 from callgate.types import JsonObject
-from callgate.wire.failures import Failure, Sent, clean, refusal, wait_of_headers
+from callgate.wire.failures import (
+    Failure,
+    Sent,
+    clean,
+    failure_of_server,
+    is_server_failure,
+    no_credit,
+    rate_limited,
+    refusal,
+    too_large,
+)
 
 __all__ = ["error_in", "failure_of_body"]
 
-_NEVER_AGAIN = frozenset({501, 505})
 _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|exceed_context_size|maximum context|too many tokens|prompt is too long"
     r"|input (?:is )?too long",
@@ -78,23 +83,18 @@ def failure_of_body(
     if "content_filter" in words:
         return refusal(BlockedError(f"the prompt was blocked ({named}): {message}", reason="content_filter"))
     if code == 402 or _NO_MONEY.search(text):
-        return refusal(RateLimitedError(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
+        return no_credit(named, message)
     if code == 429:
-        return _rate_limited(message, headers, now)
+        return rate_limited(message, headers, now)
     if _NOT_SERVED_HERE.search(text):
         return refusal(AuthError(f"the API is not served in this region ({named}): {message}"))
     if code in (401, 403):
         hint = "check OPENAI_API_KEY" if quirks.server == "openai" else "pass the key of this server as api_key="
         return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}; {hint}"))
     if code == 413 or _TOO_LONG.search(text):
-        size = f"{sent.size_bytes:,} bytes"
-        told = f"the request of {size} is too large for {sent.model!r} ({named}): {message}"
-        return refusal(LimitExceededError(told, is_of_request=True))
-    if code == 408 or (code >= 500 and code not in _NEVER_AGAIN and not _NEVER.search(message)):
-        kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
-        lost = kind(f"the server failed ({named}): {message}", retryable=True)
-        # Some inputs get a 500 whenever they are sent.
-        return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
+        return too_large(named, message, sent)
+    if is_server_failure(code) and not _NEVER.search(message):
+        return failure_of_server(code, named, message, headers, now)
     return refusal(_invalid(code, named, message, text, error, sent, quirks))
 
 
@@ -122,13 +122,6 @@ def _no_tools(sent: Sent, quirks: Quirks, named: str, message: str) -> str:
         f"{sent.model!r} cannot be given tools by {quirks.title} ({named}): {message}; "
         "use mode='prompted', or a model that has tools"
     )
-
-
-def _rate_limited(message: str, headers: Mapping[str, str], now: float) -> Failure:
-    wait_s = wait_of_headers(headers, now)
-    asked = f" (asked to wait {wait_s:g} s)" if wait_s is not None else ""
-    error = RateLimitedError(f"too many requests{asked}: {message}", retry_after=wait_s)
-    return Failure(error, retry=True, wait_s=wait_s, is_pressure=True)
 
 
 def _invalid(

@@ -12,25 +12,14 @@ from typing import Any
 
 from callgate import strict_json
 from callgate.content.build import text_part
-from callgate.content.read import (
-    call_parts,
-    has_data,
-    is_response,
-    is_thought,
-    media_of,
-    parts_of,
-    response_media,
-    response_of,
-    role_of,
-    text_of,
-)
+from callgate.content.read import call_parts, parts_of, role_of, text_of
 from callgate.definitions.items import Blob
 from callgate.definitions.openai import media_block
-from callgate.errors import UsageError
 from callgate.history.repair import starts_exchange
 from callgate.openai.quirks import Quirks
 from callgate.request import ModelRequest
-from callgate.translation.history import HistoryWriter, IdRule, in_words, legal_name, remark
+from callgate.translation.blocks import MediaForm, media_or_text, results_of, user_parts
+from callgate.translation.history import HistoryWriter, IdRule, in_words, legal_name
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["MessageWriter"]
@@ -51,10 +40,9 @@ class MessageWriter:
         written = [strict_json.dump(_system(request.system, quirks, model))] if request.system else []
         write = partial(_messages, reasons=quirks.sends_reasoning_back)
         ids = IdRule(r"[\x21-\x7e]+", chars_max=quirks.id_chars_max)
-        written += self._history.messages(request, ids, write, variant=quirks.sends_reasoning_back)
-        if request.feedback:
-            written.append(strict_json.dump({"role": "user", "content": strict_json.without_surrogates(request.feedback)}))
-        return written
+        return written + self._history.messages(
+            request, ids, write, variant=quirks.sends_reasoning_back, can_be_none=True
+        )  # fmt: skip
 
 
 def _system(words: str, quirks: Quirks, model: str) -> JsonObject:
@@ -66,9 +54,7 @@ def _messages(content: Content, ids: Sequence[str], *, is_newest: bool, reasons:
     if role_of(content) == "model":
         yield from _assistant(content, ids, reasons=reasons)
     elif starts_exchange(content):
-        # What the user is said to have thought, or signed, was the model's of another conversation.
-        said = [part for part in parts_of(content) if not is_thought(part) and has_data(part)]
-        if said:
+        if said := user_parts(content):
             yield {"role": "user", "content": _content(said, refuse=is_newest)}
     else:
         yield from _results(content, ids)
@@ -96,12 +82,9 @@ def _assistant(content: Content, ids: Sequence[str], *, reasons: bool) -> Iterat
 def _results(content: Content, ids: Sequence[str]) -> Iterator[JsonObject]:
     """One message for every result, then one of the user with the media that the results brought along."""
     shown: list[Part] = []
-    responses = [part for part in parts_of(content) if is_response(part)]
-    for call_id, part in zip(ids, responses, strict=True):
-        response = response_of(part)
-        text = strict_json.dump(response.get("response")).decode("utf-8")
+    for call_id, response, text, media in results_of(content, ids):
         yield {"role": "tool", "tool_call_id": call_id, "content": text}
-        if media := response_media(part):
+        if media:
             shown += [
                 text_part(f"(What the call of {response.get('name')!r} with the id {call_id} returned:)"),
                 *media,
@@ -112,29 +95,20 @@ def _results(content: Content, ids: Sequence[str]) -> Iterator[JsonObject]:
 
 def _content(said: Sequence[Part], *, refuse: bool) -> Any:
     """The content of a message of the user: plain text where there is nothing else, which every server takes."""
-    blocks = [_block(part, refuse=refuse) for part in said]
+    blocks = [media_or_text(part, _MEDIA, refuse=refuse) for part in said]
     if all(block["type"] == "text" for block in blocks):
         return "\n".join(block["text"] for block in blocks)
     return blocks
 
 
-def _block(part: Part, *, refuse: bool) -> JsonObject:
-    media = media_of(part)
-    if media is None:
-        text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(part).decode("utf-8")
-        return {"type": "text", "text": text}
-    fields: JsonObject = {"mime_type": "application/octet-stream"} | media
-    block = media_block(Blob(**fields))
-    if block is not None:
-        return block
-    if refuse:
-        kind = media.get("mime_type", "an unknown type")
-        if media.get("uri") and media_block(Blob(data="", mime_type=kind)) is not None:
-            raise UsageError(
-                f"media of type {kind!r} cannot be sent by its address ({media['uri'][:200]}) in a chat completion: send "
-                "its bytes; only images can be sent by a web address"
-            )
-        raise UsageError(
-            f"media of type {kind!r} cannot be sent in a chat completion: send an image, a PDF, a WAV or MP3 file, or text"
+def _refusal(blob: Blob) -> str:
+    kind = blob.mime_type
+    if blob.uri and media_block(Blob(data="", mime_type=kind)) is not None:
+        return (
+            f"media of type {kind!r} cannot be sent by its address ({blob.uri[:200]}) in a chat completion: send its bytes; "
+            "only images can be sent by a web address"
         )
-    return {"type": "text", "text": remark(media)}
+    return f"media of type {kind!r} cannot be sent in a chat completion: send an image, a PDF, a WAV or MP3 file, or text"
+
+
+_MEDIA = MediaForm(text=lambda text: {"type": "text", "text": text}, media=media_block, refusal=_refusal)

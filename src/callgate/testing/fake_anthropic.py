@@ -16,14 +16,10 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from callgate import strict_json
-from callgate.errors import JsonError
 from callgate.testing.answers import Answer, answer, call, calls, raw, text, thought
 from callgate.testing.exchange import Exchange, Request
-from callgate.testing.fake_server import FakeServer, run_command
-from callgate.testing.google_fields import as_object
+from callgate.testing.fake_server import FakeServer, model_request, run_command
 from callgate.testing.http_lines import HttpRequest
 from callgate.testing.message_answers import message_demo
 from callgate.testing.message_exchange import MessageExchange
@@ -57,12 +53,7 @@ class FakeAnthropic(FakeServer):
         return message_demo(request)
 
     def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
-        parsed = _parsed(http.body)
-        request = Request(
-            method=http.method, path=http.path, query=http.query | {"alt": "sse"}, headers=http.headers, body=http.body,
-            http=http, json=parsed, model=str(as_object(parsed).get("model", "")),
-            streaming=as_object(parsed).get("stream") is True, at=self.clock.now(),
-        )  # fmt: skip
+        request = model_request(http, at=self.clock.now())
         (self.requests if http.path == _MESSAGES else self.looks).append(request)
         return MessageExchange(
             request=request, reader=reader, writer=writer, clock=self.clock, mint=self._mint, compress=self.compress
@@ -116,13 +107,6 @@ class FakeAnthropic(FakeServer):
 
 def _model(name: str) -> JsonObject:
     return {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return strict_json.parse(body, depth_max=1_000) if body else None
-    except JsonError:
-        return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

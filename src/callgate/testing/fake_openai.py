@@ -16,10 +16,8 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
-from callgate import strict_json
-from callgate.errors import JsonError, UsageError
+from callgate.errors import UsageError
 from callgate.testing.answers import Answer, answer, call, calls, raw, text, thought
 from callgate.testing.chat_answers import STYLES, chat_demo
 from callgate.testing.chat_exchange import ChatExchange
@@ -27,7 +25,7 @@ from callgate.testing.chat_faults import fault
 from callgate.testing.chat_rules import ChatRefusal, chat_judge
 from callgate.testing.exchange import Exchange, Request
 from callgate.testing.fake_embeddings import vector_of
-from callgate.testing.fake_server import FakeServer, run_command
+from callgate.testing.fake_server import FakeServer, model_request, run_command
 from callgate.testing.google_fields import as_list, as_object
 from callgate.testing.http_lines import HttpRequest
 from callgate.testing.response_answers import response_demo
@@ -78,12 +76,7 @@ class FakeOpenAI(FakeServer):
         return chat_demo(request) if "messages" in request else response_demo(request)
 
     def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
-        parsed = _parsed(http.body)
-        request = Request(
-            method=http.method, path=http.path, query=http.query | {"alt": "sse"}, headers=http.headers, body=http.body,
-            http=http, json=parsed, model=str(as_object(parsed).get("model", "")),
-            streaming=as_object(parsed).get("stream") is True, at=self.clock.now(),
-        )  # fmt: skip
+        request = model_request(http, at=self.clock.now())
         (self.requests if http.path in (_CHAT, _RESPONSES) else self.looks).append(request)
         kind = ResponseExchange if http.path == _RESPONSES else ChatExchange
         return kind(
@@ -155,13 +148,6 @@ class FakeOpenAI(FakeServer):
         if request.path == _RESPONSES:
             return response_judge(request.json, signatures=self._mint.signatures)
         return chat_judge(request.json)
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return strict_json.parse(body, depth_max=1_000) if body else None
-    except JsonError:
-        return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from callgate.errors import UsageError
+from callgate import strict_json
+from callgate.errors import JsonError, UsageError
 from callgate.testing.answers import Mint
 from callgate.testing.exchange import Clock, Exchange, Request, reset_connection
 from callgate.testing.fault_row import FaultStep
@@ -26,7 +27,7 @@ from callgate.testing.http_lines import LINE_MAX, BadHttpError, HttpRequest, rea
 from callgate.testing.script import Item, Script, Step, script_from_file
 from callgate.types import JsonObject
 
-__all__ = ["FakeServer", "run_command"]
+__all__ = ["FakeServer", "model_request", "run_command"]
 
 _LOOPBACK = "127.0.0.1"
 
@@ -223,6 +224,19 @@ class FakeServer:
 
 
 # The command -------------------------------------------------------------------------------------------------------------
+
+
+def model_request(http: HttpRequest, *, at: float) -> Request:
+    """A request whose body is an object that names its model and says whether to stream."""
+    try:
+        parsed: Any = strict_json.parse(http.body, depth_max=1_000) if http.body else None
+    except JsonError:
+        parsed = None
+    fields = as_object(parsed)
+    return Request(
+        method=http.method, path=http.path, query=http.query | {"alt": "sse"}, headers=http.headers, body=http.body,
+        http=http, json=parsed, model=str(fields.get("model", "")), streaming=fields.get("stream") is True, at=at,
+    )  # fmt: skip
 
 
 def run_command(kind: type[FakeServer], name: str, argv: Sequence[str] | None) -> int:

@@ -26,6 +26,9 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME_CHARS_MAX = 64
 
+_NOTHING = "(The user said nothing.)"
+"""A request needs a message, even where there is nothing but an instruction."""
+
 Key = tuple[int, tuple[str, ...], bool, Any]
 
 
@@ -79,8 +82,10 @@ class HistoryWriter:
         self._kept: dict[Key, tuple[bytes, list[bytes]]] = {}
         self._kept_bytes = 0
 
-    def messages(self, request: ModelRequest, ids: IdRule, write: MessagesOf, *, variant: Any = None) -> list[bytes]:
-        """Every message of a request's conversation, encoded; `variant` is what `write` depends on besides.
+    def messages(
+        self, request: ModelRequest, ids: IdRule, write: MessagesOf, *, variant: Any = None, can_be_none: bool = False
+    ) -> list[bytes]:
+        """Every message of a request, encoded, its feedback among them; `variant` is what `write` depends on besides.
 
         Raises:
             UsageError: the newest words of the user hold something that the API has no place for.
@@ -101,6 +106,9 @@ class HistoryWriter:
                 messages = write(content, call_ids, is_newest=place == newest)
                 self._keep(key, encoded, [strict_json.dump(message) for message in messages])
             written += self._kept[key][1]
+        if request.feedback or not (written or can_be_none):
+            said = strict_json.without_surrogates(request.feedback or _NOTHING)
+            written.append(strict_json.dump({"role": "user", "content": said}))
         return written
 
     def _keep(self, key: Key, encoded: bytes, messages: list[bytes]) -> None:

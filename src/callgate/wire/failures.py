@@ -13,17 +13,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 
-from callgate.errors import AuthError, ConnectionLostError, ModelError, ProtocolError, RequestTimeoutError
+from callgate.errors import (
+    AuthError,
+    ConnectionLostError,
+    LimitExceededError,
+    ModelError,
+    ProtocolError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+)
 
 __all__ = [
     "ConnectError", "ConnectTimeoutError", "Failure", "HttpError", "LocalProtocolError", "ReadError", "RemoteProtocolError",
-    "Sent", "StaleConnectionError", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
-    "wait_of_headers",
+    "Sent", "StaleConnectionError", "clean", "failure_of_exception", "failure_of_server", "is_server_failure", "no_credit",
+    "proxy_login", "rate_limited", "refusal", "seconds_of", "too_large", "wait_of_headers",
 ]  # fmt: skip
 
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 # A wait of more than three years is no wait but a mistake.
 _WAIT_MAX_S = 1e8
+_NEVER_AGAIN = frozenset({501, 505})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +191,38 @@ _BY_NAME: tuple[tuple[frozenset[str], Callable[[str], Failure]], ...] = (
 def refusal(error: ModelError) -> Failure:
     """A failure that is the server's last word on this request."""
     return Failure(error, retry=False, is_answer=True)
+
+
+def no_credit(named: str, message: str) -> Failure:
+    """A refusal because the credit is used up; `named` is the status with the server's own words for it."""
+    return refusal(RateLimitedError(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
+
+
+def rate_limited(message: str, headers: Mapping[str, str], now: float) -> Failure:
+    """A refusal because there are too many requests."""
+    wait_s = wait_of_headers(headers, now)
+    asked = f" (asked to wait {wait_s:g} s)" if wait_s is not None else ""
+    error = RateLimitedError(f"too many requests{asked}: {message}", retry_after=wait_s)
+    return Failure(error, retry=True, wait_s=wait_s, is_pressure=True)
+
+
+def too_large(named: str, message: str, sent: Sent) -> Failure:
+    """A refusal because the request is larger than the model takes."""
+    told = f"the request of {sent.size_bytes:,} bytes is too large for {sent.model!r} ({named}): {message}"
+    return refusal(LimitExceededError(told, is_of_request=True))
+
+
+def is_server_failure(code: int) -> bool:
+    """True for a status that says nothing about the request, which may work the next time."""
+    return code == 408 or (code >= 500 and code not in _NEVER_AGAIN)
+
+
+def failure_of_server(code: int, named: str, message: str, headers: Mapping[str, str], now: float) -> Failure:
+    """A failure of the server itself."""
+    kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
+    lost = kind(f"the server failed ({named}): {message}", retryable=True)
+    # Some inputs get a 500 whenever they are sent; an overload has nothing to do with what is sent.
+    return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
 
 
 def wait_of_headers(headers: Mapping[str, str], now: float) -> float | None:
