@@ -31,6 +31,7 @@ from callgate.errors import UsageError
 from callgate.gemini.surface import Surface
 from callgate.permission import AuditLog, Hook, Rate, RateLimits, ResultCache, Rule
 from callgate.store import MemoryStore, open_store
+from callgate.types import ModelSettings
 from callgate.workers.job import WorkerLimits
 
 
@@ -207,3 +208,9 @@ def test_an_argument_that_there_is_not_stays_a_type_error() -> None:
     with pytest.raises(TypeError, match="nonsense") as caught:
         GeminiModel("gemini-3.8-flash", api_key="k", nonsense=5)  # type: ignore[call-arg]
     assert not isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize("model", [GEMINI, INTERACTIONS, OPENAI])
+def test_every_setting_of_a_model_has_a_type(model: Callable[[], Any]) -> None:
+    typed = {*ModelSettings.__annotations__}
+    assert [name for name in model().known_settings if name not in typed] == []

@@ -603,11 +603,20 @@ class ModelSettings(TypedDict, total=False):
     response_mime_type: str
     response_json_schema: Mapping[str, Any]
     response_modalities: Sequence[str]
+    response_logprobs: bool
+    logprobs: int
     media_resolution: str
     speech_config: Mapping[str, Any]
     cached_content: str
     service_tier: str
     labels: Mapping[str, str]
+    store: bool
+    """True if the server keeps the conversation, so that only what is new is sent."""
+    background: bool
+    """True if the server works on an answer by itself, and is asked for it by its id."""
+    agent_config: Mapping[str, Any]
+    environment: str | Mapping[str, Any]
+    webhook_config: Mapping[str, Any]
     schema_field: Literal["parameters", "parametersJsonSchema"]
     stream_arguments: bool
     parallel_tool_calls: bool

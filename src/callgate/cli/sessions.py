@@ -36,7 +36,7 @@ from callgate.config.age import age_s
 from callgate.config.known_secrets import redact_known, redact_known_in
 from callgate.content.metadata import made_media, server_step
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
-from callgate.errors import JsonError, ModelError, NewerSessionError, SessionBusyError, StoreError, UsageError
+from callgate.errors import JsonError, NewerSessionError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, RunStarted, Unreadable
 from callgate.sessions import (
@@ -451,27 +451,27 @@ async def _chosen(store: Store, before_s: float, owner: str | None) -> list[Sess
     return [info for info in known if info.id in own]
 
 
-async def _forget_uploads(store: Store, facts: list[Fact], session: str) -> None:
+async def _forget_at_provider(store: Store, facts: list[Fact], session: str) -> None:
     """Delete the files and interactions of a session at Google, if there is a key; otherwise they expire there."""
-    from callgate.run.session_changes import delete_interactions, interactions_of, unshared, uploads_of
+    from callgate.run.provider_deletion import delete_at_provider, interactions_of, uploads_of
 
-    files, stored = await unshared(store, uploads_of(facts), interactions_of(facts))
-    if not files and not stored:
+    made = {"uploaded files": uploads_of(facts), "interactions": interactions_of(facts)}
+    if not any(made.values()):
         return
     from callgate.cli.settings import model_environment, settings_here
     from callgate.models.interactions import InteractionsModel
-    from callgate.run.media import delete_files
 
     try:
         model = InteractionsModel("gemini-flash-latest", env=model_environment(settings_here()))
-        try:
-            await delete_files(model, files, session)
-            await delete_interactions(model, stored)
-        finally:
-            await model.aclose()
-    except (ModelError, UsageError) as error:
-        kept = " and ".join(name for name, left in (("uploaded files", files), ("interactions", stored)) if left)
+    except UsageError as error:
+        kept = " and ".join(name for name, left in made.items() if left)
         click.echo(escape(f"{kept} of session {session} stay at Google until they expire: {error}"), err=True)
+        return
+    try:
+        for left in await delete_at_provider(model, store, facts, session):
+            click.echo(escape(left), err=True)
+    finally:
+        await model.aclose()
 
 
 async def _deleted(store: Store, info: SessionInfo, before_s: float, history: str) -> bool:
@@ -491,7 +491,7 @@ async def _deleted(store: Store, info: SessionInfo, before_s: float, history: st
         if not before_s:
             raise
         return False
-    await _forget_uploads(store, facts, info.id)
+    await _forget_at_provider(store, facts, info.id)
     forget_files(info.id)
     forget_inputs(history, said)
     return True

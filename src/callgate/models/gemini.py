@@ -7,103 +7,32 @@ knowledge of the wire is in `callgate.gemini`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from callgate.errors import InvalidRequestError, ModelError, UsageError, checked_values
+from callgate.errors import InvalidRequestError, UsageError, checked_values
 from callgate.events import Notice
-from callgate.gemini.client import EMBED_MAX, GeminiClient
+from callgate.gemini.client import GeminiClient
 from callgate.gemini.exchange import GeminiExchange
 from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.gemini.thinking_config import thinking_words
-from callgate.request import Embeddings, ModelRequest
+from callgate.models.google_resources import GoogleResources
+from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options
 
 if TYPE_CHECKING:
     from callgate.gemini.caches import CacheManager
-    from callgate.gemini.files import FileUploads
+    from callgate.interactions.client import InteractionsClient
     from callgate.wire.transport import HttpClientLike
 
-__all__ = ["WITHOUT_TOOLS", "GeminiModel", "GoogleResources"]
+__all__ = ["WITHOUT_TOOLS", "GeminiModel"]
 
 WITHOUT_TOOLS = re.compile(r"(?:.*/)?gemma-")
 """Models of the same API that have no function calling."""
-
-
-class GoogleResources:
-    """The resources of a model's surface, which every API of Gemini shares: files, descriptions of models, embeddings."""
-
-    def _resource_client(self) -> GeminiClient:
-        """The client of the surface, for the model of each API to define."""
-        raise NotImplementedError
-
-    @property
-    def name(self) -> str:
-        """The model's name, for the model of each API to define."""
-        raise NotImplementedError
-
-    @cached_property
-    def files(self) -> FileUploads:
-        """The files that were uploaded for it."""
-        return self._resource_client().files()
-
-    async def describe(self) -> JsonObject | None:
-        """The server's description of the model, with its limits; None if the server does not say.
-
-        Raises:
-            InvalidRequestError: there is no such model.
-        """
-        client = self._resource_client()
-        if client.surface.kind == "vertex":
-            return None
-        try:
-            return await client.resources().call("GET", client.surface.resource(self.name), attempts=1)
-        except (ModelError, UsageError) as error:
-            if isinstance(error, InvalidRequestError) and error.is_model_unknown:
-                raise
-            return None
-
-    async def served_names(self) -> list[str]:
-        """List the names of the models that the key may ask for text and calls, as the server has them; [] on Vertex.
-
-        Raises:
-            ModelError: the server refused it, or could not be reached.
-        """
-        client = self._resource_client()
-        if client.surface.kind == "vertex":
-            return []
-        found = await client.resources().call("GET", "models?pageSize=1000", attempts=1)
-        listed = cast("list[Any]", found.get("models") if isinstance(found.get("models"), list) else [])
-        entries = [cast("JsonObject", entry) for entry in listed if isinstance(entry, dict)]
-        return [
-            str(entry.get("name", "")).removeprefix("models/")
-            for entry in entries
-            if "generateContent" in cast("list[Any]", entry.get("supportedGenerationMethods") or [])
-        ]
-
-    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
-        """The embeddings of contents; None on Vertex, which has other requests for them.
-
-        Raises:
-            ModelError: there is no answer.
-            UsageError: tokens instead of a content.
-        """
-        client = self._resource_client()
-        if client.surface.kind == "vertex":
-            return None
-        if any("tokens" in request for request in requests):
-            raise UsageError("Gemini embeds text, and no tokens: send the text itself")
-        vectors: list[list[float]] = []
-        tokens = 0
-        for start in range(0, len(requests), EMBED_MAX):
-            found, counted = await client.embed(self.name, requests[start : start + EMBED_MAX])
-            vectors += found
-            tokens += counted
-        return Embeddings(vectors=vectors, tokens=tokens)
 
 
 @checked_values
@@ -162,6 +91,15 @@ class GeminiModel(GoogleResources):
 
     def _resource_client(self) -> GeminiClient:
         return self._client
+
+    @cached_property
+    def _interactions(self) -> InteractionsClient:
+        from callgate.interactions.client import InteractionsClient  # Only what another API has stored needs it.
+
+        return InteractionsClient(self._client.surface, limits=self._client.limits, options=self._client.options)
+
+    def _interactions_client(self) -> InteractionsClient:
+        return self._interactions
 
     @property
     def name(self) -> str:
@@ -247,6 +185,8 @@ class GeminiModel(GoogleResources):
         """Delete the cached contents, and close the connections of the running event loop."""
         if "caches" in vars(self):
             await self.caches.aclose()
+        if "_interactions" in vars(self):
+            await self._interactions.aclose()
         if not self._is_guest:
             await self._client.aclose()
 

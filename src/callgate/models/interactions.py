@@ -7,9 +7,8 @@ wire is in `callgate.interactions`.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ from callgate.gemini.thinking_config import thinking_words
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
 from callgate.interactions.request import SETTINGS, BodyBuilder
-from callgate.models.gemini import WITHOUT_TOOLS, GoogleResources
+from callgate.models.gemini import WITHOUT_TOOLS
+from callgate.models.google_resources import GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
 from callgate.wire.sender import http_options
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from callgate.wire.transport import HttpClientLike
 
 __all__ = ["InteractionsModel"]
-
-DELETED_AT_ONCE = 8
-"""The limit of requests to delete interactions at the same time."""
 
 
 @checked_values
@@ -87,6 +84,9 @@ class InteractionsModel(GoogleResources):
     def _resource_client(self) -> GeminiClient:
         return self._client.resources()
 
+    def _interactions_client(self) -> InteractionsClient:
+        return self._client
+
     @property
     def name(self) -> str:
         """The model's name."""
@@ -134,26 +134,7 @@ class InteractionsModel(GoogleResources):
         """
         return await self._client.delete(self._name, interaction)
 
-    async def delete_all(self, interactions: Iterable[str]) -> int:
-        """Make the server forget several interactions; returns how many it knew.
-
-        Raises:
-            ModelError: the server refuses, or cannot be reached.
-        """
-        gone = 0
-        for batch in _batches([*interactions], DELETED_AT_ONCE):
-            # All of a batch end before the first failure is raised, and none of the next begins after it.
-            for outcome in await asyncio.gather(*map(self.delete, batch), return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                gone += outcome
-        return gone
-
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         if not self._is_guest:
             await self._client.aclose()
-
-
-def _batches(ids: list[str], size: int) -> Iterator[list[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

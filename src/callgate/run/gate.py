@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -253,17 +253,20 @@ class Gate(RunMethods):
 
         return await rename(self._resources, session, title)
 
-    async def delete(self, session: str, *, before_s: float | None = None) -> bool:
-        """Delete a session, and the files that its runs uploaded to the provider; return False if there is none.
+    async def delete(
+        self, session: str, *, before_s: float | None = None, report: Callable[[str], object] | None = None
+    ) -> bool:
+        """Delete a session, and the files and interactions of its runs at the provider; return False if there is none.
 
-        With `before_s` (seconds since 1970), a session that was written to since then is kept.
+        With `before_s` (seconds since 1970), a session that was written to since then is kept. `report` is called with a
+        sentence for everything that could not be deleted at the provider, which is logged as well.
 
         Raises:
             SessionBusyError: a run of the session is not over.
         """
         from callgate.run.session_changes import delete
 
-        return await delete(self._config, self._resources, session, before_s=before_s)
+        return await delete(self._config, self._resources, session, before_s=before_s, report=report)
 
     async def prepare(self, *, tools: bool = True) -> None:
         """Start the tools, and let a slow model process the list of tools in advance.

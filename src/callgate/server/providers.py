@@ -19,7 +19,7 @@ from callgate.errors import ModelError, UsageError
 from callgate.models import Model, close_model
 from callgate.models.choice import ALIASES, MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
 from callgate.models.endpoints import endpoints_of
-from callgate.models.gemini import GoogleResources
+from callgate.models.google_resources import GoogleResources
 from callgate.run.gate import Gate
 from callgate.types import Limits
 

@@ -320,20 +320,24 @@ class Service:
         if await self.principals.principal_of(session) != principal.owner:
             raise _not_yours(session)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, report: Callable[[str], object] | None = None) -> bool:
         """Delete a session, its files at the provider, and what else is kept of it; return False if there is none.
+
+        `report` is called with a sentence for everything that stays at the provider.
 
         Raises:
             SessionBusyError: a run of the session is not over.
         """
-        if not await self._delete(session):
+        if not await self._delete(session, report=report):
             return False
         if self.forget is not None:
             await asyncio.to_thread(self.forget, session)
         return True
 
-    async def _delete(self, session: str, before_s: float | None = None) -> bool:
-        is_deleted = await self.gate.delete(session, before_s=before_s)
+    async def _delete(
+        self, session: str, before_s: float | None = None, report: Callable[[str], object] | None = None
+    ) -> bool:
+        is_deleted = await self.gate.delete(session, before_s=before_s, report=report)
         if is_deleted:
             self.keys.forget(session)
             for run in [run for run in self._over if run.session == session]:

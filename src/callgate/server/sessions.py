@@ -300,13 +300,14 @@ async def events(service: Service, request: Request) -> Response:
 
 
 async def deleted(service: Service, request: Request) -> Response:
-    """Forgets a session."""
+    """Forgets a session, and what is stored of it at the provider; `left` says what could not be deleted there."""
     session = request.path_params["id"]
+    left: list[str] = []
     if _live_run(service, session) is not None:
         raise SessionBusyError(f"session {session!r} has a run; cancel it first")
-    if not await service.delete(session):
+    if not await service.delete(session, left.append):
         raise HttpError(404, "no_such_session", f"there is no session {session!r}")
-    return json_response({"deleted": session})
+    return json_response({"deleted": session} | ({"left": left} if left else {}))
 
 
 async def cancelled(service: Service, request: Request) -> Response:

@@ -1,0 +1,107 @@
+"""Resources that all APIs of Gemini share at one place: files, descriptions of models, embeddings, stored interactions.
+
+A base of the models of both APIs, which say what client to ask by. How requests are sent is known to that client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from callgate.errors import InvalidRequestError, ModelError, UsageError
+from callgate.gemini.client import EMBED_MAX, GeminiClient
+from callgate.request import Embeddings
+from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.gemini.files import FileUploads
+    from callgate.interactions.client import InteractionsClient
+
+__all__ = ["GoogleResources"]
+
+
+class GoogleResources:
+    """The resources of a model's surface, which every API of Gemini shares: files, descriptions of models, embeddings."""
+
+    def _resource_client(self) -> GeminiClient:
+        """The client of the surface, for the model of each API to define."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The model's name, for the model of each API to define."""
+        raise NotImplementedError
+
+    def _interactions_client(self) -> InteractionsClient:
+        """The client for interactions of the surface, for the model of each API to define."""
+        raise NotImplementedError
+
+    @cached_property
+    def files(self) -> FileUploads:
+        """The files that were uploaded for it."""
+        return self._resource_client().files()
+
+    async def delete_interactions(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Make the server forget interactions; returns those that it may still keep, each with the reason.
+
+        Args:
+            stored: Id of an interaction -> the origin of its answer; one of another surface is not asked for here.
+        """
+        from callgate.interactions.deletion import delete_all  # Few sessions have any.
+
+        return await delete_all(self._interactions_client(), self.name, stored)
+
+    async def describe(self) -> JsonObject | None:
+        """The server's description of the model, with its limits; None if the server does not say.
+
+        Raises:
+            InvalidRequestError: there is no such model.
+        """
+        client = self._resource_client()
+        if client.surface.kind == "vertex":
+            return None
+        try:
+            return await client.resources().call("GET", client.surface.resource(self.name), attempts=1)
+        except (ModelError, UsageError) as error:
+            if isinstance(error, InvalidRequestError) and error.is_model_unknown:
+                raise
+            return None
+
+    async def served_names(self) -> list[str]:
+        """List the names of the models that the key may ask for text and calls, as the server has them; [] on Vertex.
+
+        Raises:
+            ModelError: the server refused it, or could not be reached.
+        """
+        client = self._resource_client()
+        if client.surface.kind == "vertex":
+            return []
+        found = await client.resources().call("GET", "models?pageSize=1000", attempts=1)
+        listed = cast("list[Any]", found.get("models") if isinstance(found.get("models"), list) else [])
+        entries = [cast("JsonObject", entry) for entry in listed if isinstance(entry, dict)]
+        return [
+            str(entry.get("name", "")).removeprefix("models/")
+            for entry in entries
+            if "generateContent" in cast("list[Any]", entry.get("supportedGenerationMethods") or [])
+        ]
+
+    async def embed(self, requests: Sequence[JsonObject]) -> Embeddings | None:
+        """The embeddings of contents; None on Vertex, which has other requests for them.
+
+        Raises:
+            ModelError: there is no answer.
+            UsageError: tokens instead of a content.
+        """
+        client = self._resource_client()
+        if client.surface.kind == "vertex":
+            return None
+        if any("tokens" in request for request in requests):
+            raise UsageError("Gemini embeds text, and no tokens: send the text itself")
+        vectors: list[list[float]] = []
+        tokens = 0
+        for start in range(0, len(requests), EMBED_MAX):
+            found, counted = await client.embed(self.name, requests[start : start + EMBED_MAX])
+            vectors += found
+            tokens += counted
+        return Embeddings(vectors=vectors, tokens=tokens)

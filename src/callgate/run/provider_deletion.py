@@ -1,0 +1,154 @@
+"""Deletion at the provider of what a deleted session has left there: its journal in, a sentence for all that stays out.
+
+The store says which other sessions refer to the same. How a provider is asked is known to its model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from callgate.content.read import interaction_of
+from callgate.errors import ModelError, StoreError, UsageError
+from callgate.interactions.deletion import ELSEWHERE, UNKNOWN
+from callgate.machine import facts
+from callgate.models import Model, members_of
+from callgate.run.media import delete_files
+from callgate.store.listing import session_page
+from callgate.store.protocol import Store
+
+__all__ = ["delete_at_provider", "interactions_of", "uploads_of"]
+
+logger = logging.getLogger("callgate.run")
+Forget: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[dict[str, str]]]"
+
+KEPT_S = 49 * 3600.0
+"""Seconds that a provider stores a file at most, plus an hour for clocks that differ."""
+CLOCKS_S = 3600.0
+"""Seconds that clocks may differ."""
+EXPIRES_S = 24 * 3600.0
+"""Seconds that a provider stores an interaction at least."""
+LOOKED_AT_MAX = 500
+"""Sessions that are looked at for whether they refer to what a deleted one has left at the provider."""
+
+
+async def delete_at_provider(model: Model, store: Store, journal: Sequence[facts.Fact], session: str) -> list[str]:
+    """Delete the files and interactions of a deleted session, unless others refer to them; say what stays there."""
+    files, stored = await unshared(store, uploads_of(journal), interactions_of(journal))
+    said: list[str] = []
+    try:
+        await delete_files(model, files, session)
+    except ModelError as error:
+        said.append(f"files of session {session!r} could not be deleted at the provider, and expire in two days: {error}")
+    counts = Counter((await delete_interactions(model, stored)).values())
+    said += [
+        f"{count} of {len(stored)} interactions of session {session!r} could not be deleted at the provider, which keeps "
+        f"them for up to 55 days: {why}"
+        for why, count in counts.items()
+    ]
+    return said
+
+
+def uploads_of(journal: Iterable[facts.Fact]) -> list[facts.UploadedFile]:
+    """The files that the runs of a session uploaded, or those of a session of the same store that it was forked from."""
+    found: dict[str, facts.UploadedFile] = {}
+    for fact in journal:
+        if isinstance(fact, facts.Adopted) and not fact.fork_of:
+            found.clear()
+        elif isinstance(fact, facts.RunStarted):
+            found |= {file.name: file for file in fact.uploads or ()}
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInteraction:
+    """An interaction that a server keeps: the origin of its answer, and when it was made, in seconds since 1970."""
+
+    origin: str
+    at_s: float
+
+
+def interactions_of(journal: Iterable[facts.Fact]) -> dict[str, StoredInteraction]:
+    """The interactions of a session's runs that a server keeps, by their ids.
+
+    Those of a session of the same store that it was forked from count: the last one that refers to them deletes them.
+    """
+    found: dict[str, StoredInteraction] = {}
+    for fact in journal:
+        if isinstance(fact, facts.Adopted) and not fact.fork_of:
+            found.clear()
+        elif isinstance(fact, facts.ModelAccepted) and fact.origin.startswith("interactions:"):
+            found[fact.id] = StoredInteraction(fact.origin, fact.at_s or 0.0)
+        elif isinstance(fact, facts.ModelAnswered) and (kept := interaction_of(fact.content)) is not None and kept.get("id"):
+            found[str(kept["id"])] = StoredInteraction(str(kept.get("origin")), fact.at_s or 0.0)
+    return found
+
+
+async def unshared(
+    store: Store, files: Sequence[facts.UploadedFile], stored: Mapping[str, StoredInteraction]
+) -> tuple[list[facts.UploadedFile], dict[str, StoredInteraction]]:
+    """Return the files and interactions of a deleted session that no other session of the store refers to.
+
+    A fork refers to what the session that it was forked from has left at the provider. If not all sessions can be looked
+    at, files stay until they expire, and interactions are deleted: a fork that refers to one is sent its whole history.
+    """
+    if not files and not stored:
+        return [], {}
+    # A session that was last written to before the oldest of these was there cannot refer to it.
+    made_s = [one.at_s - CLOCKS_S for one in stored.values()] + [(file.expires_s or 0.0) - KEPT_S for file in files]
+    since_s = min(made_s)
+    others = await session_page(store, limit=LOOKED_AT_MAX + 1, matches=lambda info: info.updated_s >= since_s)
+    are_all = len(others) <= LOOKED_AT_MAX
+    left_files, left_stored = {file.uri: file for file in files}, dict(stored)
+    for info in others if are_all else ():
+        try:
+            journal = await store.load(info.id)
+        except StoreError:  # Nobody knows to what it refers.
+            are_all = False
+            continue
+        said = await asyncio.to_thread(repr, journal)
+        for wanted in (left_files, left_stored):
+            for one in [one for one in wanted if one in said]:
+                del wanted[one]
+        if not left_files and not left_stored:
+            break
+    if left_files and not are_all:
+        logger.warning("files of a deleted session stay until they expire: other sessions may refer to them")
+        left_files.clear()
+    return list(left_files.values()), left_stored
+
+
+async def delete_interactions(model: Model, stored: Mapping[str, StoredInteraction]) -> dict[str, str]:
+    """Make their server forget interactions; return those that it may still keep, each with the reason.
+
+    Every model of Google that the given one stands for is asked, since each may have a key of its own; if none of them is
+    at the place where they are stored, the key of the environment is used.
+    """
+    left = dict.fromkeys(stored, ELSEWHERE)
+    for one in members_of(model):
+        forget: Forget | None = getattr(one, "delete_interactions", None)
+        if forget is not None and left:
+            found = await forget({id: stored[id].origin for id in left})
+            left = {id: left[id] if why == ELSEWHERE else why for id, why in found.items()}
+    if elsewhere := {id: stored[id].origin for id, why in left.items() if why == ELSEWHERE}:
+        left = {id: why for id, why in left.items() if why != ELSEWHERE} | await _delete_by_environment(elsewhere)
+    # What the server does not know has expired, unless it is too new for that.
+    return {id: why for id, why in left.items() if why != UNKNOWN or time.time() - stored[id].at_s < EXPIRES_S}
+
+
+async def _delete_by_environment(stored: Mapping[str, str]) -> dict[str, str]:
+    from callgate.models.interactions import InteractionsModel  # Few gates that delete interactions cannot do it themselves.
+
+    try:
+        model = InteractionsModel("gemini-flash-latest")
+    except UsageError as error:
+        return dict.fromkeys(stored, str(error))
+    try:
+        return await model.delete_interactions(stored)
+    finally:
+        await model.aclose()
