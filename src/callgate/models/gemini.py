@@ -26,7 +26,6 @@ from callgate.wire.sender import http_options
 
 if TYPE_CHECKING:
     from callgate.gemini.caches import CacheManager
-    from callgate.interactions.client import InteractionsClient
     from callgate.wire.transport import HttpClientLike
 
 __all__ = ["WITHOUT_TOOLS", "GeminiModel"]
@@ -91,15 +90,6 @@ class GeminiModel(GoogleResources):
 
     def _resource_client(self) -> GeminiClient:
         return self._client
-
-    @cached_property
-    def _interactions(self) -> InteractionsClient:
-        from callgate.interactions.client import InteractionsClient  # Only what another API has stored needs it.
-
-        return InteractionsClient(self._client.surface, limits=self._client.limits, options=self._client.options)
-
-    def _interactions_client(self) -> InteractionsClient:
-        return self._interactions
 
     @property
     def name(self) -> str:
@@ -185,8 +175,7 @@ class GeminiModel(GoogleResources):
         """Delete the cached contents, and close the connections of the running event loop."""
         if "caches" in vars(self):
             await self.caches.aclose()
-        if "_interactions" in vars(self):
-            await self._interactions.aclose()
+        await self._close_resources()
         if not self._is_guest:
             await self._client.aclose()
 

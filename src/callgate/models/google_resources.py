@@ -33,9 +33,21 @@ class GoogleResources:
         """The model's name, for the model of each API to define."""
         raise NotImplementedError
 
+    @cached_property
+    def _interactions(self) -> InteractionsClient:
+        from callgate.interactions.client import InteractionsClient  # Only what another API has stored needs it.
+
+        client = self._resource_client()
+        return InteractionsClient(client.surface, limits=client.limits, options=client.options)
+
     def _interactions_client(self) -> InteractionsClient:
-        """The client for interactions of the surface, for the model of each API to define."""
-        raise NotImplementedError
+        """The client for interactions at the same place: one of its own, unless the model has one."""
+        return self._interactions
+
+    async def _close_resources(self) -> None:
+        """Close the connections of the clients that it has made itself."""
+        if "_interactions" in vars(self):
+            await self._interactions.aclose()
 
     @cached_property
     def files(self) -> FileUploads:
