@@ -306,6 +306,28 @@ def test_files_that_take_long_are_expected_first(tmp_path: Path) -> None:
     assert found == pytest.approx({"gone.py": 1.5, "measured.py": 4.0, "quick.py": 3.0, "starts.py": 3.03})
 
 
+def test_a_file_that_was_compiled_ahead_is_taken_by_pytest_as_it_is(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_files = script("whole_files")
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    (tmp_path / "test_this.py").write_text("def test_it():\n    assert [1] == [2]\n")
+    (tmp_path / "helper.py").write_text("")
+    files = whole_files.files_of([f"{tmp_path}/test_this.py::test_it", str(tmp_path)])
+    assert files == [tmp_path / "test_this.py"]
+    whole_files.compile_files(files, request.config)
+    (compiled,) = (tmp_path / "__pycache__").iterdir()
+    before = compiled.stat()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""}, capture_output=True, text=True
+    )
+    assert "At index 0 diff: 1 != 2" in done.stdout
+    assert [*(tmp_path / "__pycache__").iterdir()] == [compiled]
+    after = compiled.stat()  # It was read, and neither written again nor beside another one.
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 def test_the_time_that_is_left_follows_from_what_files_took_the_last_time() -> None:
     progress = script("progress")
     estimate = progress.Estimate(["quick.py"] * 100 + ["slow.py"] * 10, {"quick.py": 0.1, "slow.py": 9.0})
