@@ -21,6 +21,8 @@ SECONDS_OF_FILES = "callgate/seconds_of_files"
 """Where pytest's cache has the seconds that a test of each file took the last time."""
 _CRASHED = "???"
 """The only phase of a test that ended its process."""
+_DECIDED = ("call", _CRASHED)
+"""The phases of a test that say what becomes of it; one that is not called was decided as it was set up."""
 _EVERY_S = {True: 0.5, False: 20.0}
 """How often the line is written: on a terminal, and elsewhere."""
 
@@ -97,7 +99,7 @@ class Progress:
         file = _file(report.nodeid)
         self._spent[file] += report.duration
         self._failed += report.failed
-        if report.when not in ("teardown", _CRASHED) or self._estimate is None:
+        if (report.when not in _DECIDED and (report.when != "setup" or report.passed)) or self._estimate is None:
             return
         self._ended[file] += 1
         self._estimate.finish(file)

@@ -8,7 +8,8 @@ the test has failed, by its name, and the rest of its file goes on elsewhere.
 Files that take long come first, so that no process is left alone with one of them at the end: xdist puts those with the
 most tests first, and a file of five tests that start programs takes longer than one with five hundred.
 
-Files that are new or changed are compiled once and not by each process: each begins with its share of them.
+Files that are new or changed are compiled once and not by each process: each begins with its share of them. Of a test that
+passes, a process tells the first one in one message instead of five.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import contextlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from xdist.workermanage import WorkerController
 PROGRAM_S = 3.0
 """What a file takes that starts programs, as long as nobody has measured it."""
 TEST_S = 0.03
+QUICK_S = 0.05
+"""What is set up for a test, or cleared away, in less is not told."""
 
 
 def expected_s(file: str, tests: int, known: Mapping[str, float]) -> float:
@@ -101,6 +104,21 @@ def pytest_configure(config: pytest.Config) -> None:
         if (channel := getattr(plugin, "channel", None)) is not None:
             line = channel.gateway._io
             os.register_at_fork(after_in_child=_Closing(line.infile.fileno(), line.outfile.fileno()))
+            if not config.getoption("xmlpath", None):  # A file of results is written from all of them.
+                plugin.sendevent = _News(plugin.sendevent)
+
+
+class _News:
+    """Sends what the first process does something with: every call, and what did not pass or took long around it."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+
+    def __call__(self, name: str, **told: Any) -> None:
+        report: dict[str, Any] = told.get("data", {}) if name == "testreport" else {}
+        is_usual = report.get("when") in ("setup", "teardown") and report["outcome"] == "passed"
+        if name not in ("logstart", "logfinish") and not (is_usual and report["duration"] < QUICK_S):
+            self._send(name, **told)
 
 
 class _Closing:

@@ -328,6 +328,40 @@ def test_a_file_that_was_compiled_ahead_is_taken_by_pytest_as_it_is(
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+EVERY_OUTCOME = """
+import pytest
+
+@pytest.fixture
+def broken():
+    raise RuntimeError("set up")
+
+@pytest.fixture
+def left():
+    yield
+    raise RuntimeError("cleared away")
+
+def test_passes(): pass
+def test_fails(): assert 0
+def test_is_not_set_up(broken): pass
+def test_is_not_cleared_away(left): pass
+@pytest.mark.skip
+def test_is_skipped(): pass
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--junitxml=results.xml"]], ids=["", "with a file of results"])
+def test_whatever_becomes_of_a_test_in_another_process_is_told(tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "test_this.py").write_text(EVERY_OUTCOME)
+    words = ["-n", "1", "--dist", "loadfile", "-p", "scripts.whole_files", "-p", "scripts.progress", *more, str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *words], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert "1 failed, 2 passed, 1 skipped, 2 errors" in done.stdout
+    assert "5 of 5 tests in " in done.stdout
+    assert (tmp_path / "results.xml").exists() == bool(more)
+
+
 def test_the_time_that_is_left_follows_from_what_files_took_the_last_time() -> None:
     progress = script("progress")
     estimate = progress.Estimate(["quick.py"] * 100 + ["slow.py"] * 10, {"quick.py": 0.1, "slow.py": 9.0})
