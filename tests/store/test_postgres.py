@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from callgate.errors import SessionBusyError, StoreError, UsageError
-from callgate.machine.facts import CallStarted
+from callgate.machine.facts import CallStarted, Renamed
 from callgate.store import LEASE_S, Claim, database, lane, open_store, schema
 from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
@@ -187,7 +187,7 @@ def test_a_locked_key_delays_no_other_key(postgres_url: str, monkeypatch: pytest
 def test_a_frozen_process_in_the_middle_of_a_transaction_costs_its_own_sessions_only(postgres_url: str) -> None:
     program = """
         import asyncio, sys
-        from callgate.machine.facts import CallStarted
+        from callgate.machine.facts import CallStarted, Renamed
         from callgate.store import open_store
 
         async def main():
@@ -543,6 +543,45 @@ def test_every_transaction_has_limits_unless_the_url_sets_others(postgres_url: s
     assert run(story(postgres_url)) == ["1s", "15s", "15s", "off"]
     own = "?options=-c%20statement_timeout%3D60s%20-c%20synchronous_commit%3Don"
     assert run(story(postgres_url + own)) == ["1s", "1min", "15s", "on"]
+
+
+def test_a_database_whose_transactions_are_serializable_by_default_is_used_by_many_at_once(postgres_url: str) -> None:
+    async def story() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as owner:
+            owner.execute(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_isolation = serializable")
+        async with opened(postgres_url) as one, opened(postgres_url) as another:
+            await asyncio.gather(*(begun((one, another)[number % 2], f"s{number}") for number in range(20)))
+            assert len(await one.sessions()) == 20
+
+    run(story())
+
+
+def other_encoding(server: str, encoding: str) -> str:
+    """The URL of a new database whose encoding is not UTF8."""
+    name = f"test_{os.urandom(6).hex()}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as owner:
+        owner.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    return f"{server}/{name}"
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused_when_it_is_opened(postgres_server: str) -> None:
+    async def story() -> None:
+        async with opened(other_encoding(postgres_server, "LATIN1")) as store:
+            with pytest.raises(StoreError, match="has the encoding LATIN1, .*ENCODING 'UTF8'"):
+                await store.acquire("s", owner="me")
+
+    run(story())
+
+
+@pytest.mark.parametrize("option", ["", "?client_encoding=latin1"])
+def test_titles_of_every_script_are_listed_whatever_encoding_the_client_is_set_to(postgres_server: str, option: str) -> None:
+    async def story() -> None:
+        async with opened(other_encoding(postgres_server, "SQL_ASCII") + option) as store:
+            lease = await store.acquire("日本", owner="me")
+            await store.append(lease, [Renamed(title="Grüße 😀")], position=0)
+            assert [(info.id, info.title) for info in await store.sessions()] == [("日本", "Grüße 😀")]
+
+    run(story())
 
 
 def test_a_copy_may_take_long_but_not_hold_its_locks_when_it_is_frozen(postgres_url: str) -> None:

@@ -353,6 +353,41 @@ def left_behind(path: Path, *, sessions: int) -> None:
     assert path.with_name(f"{path.name}-wal").stat().st_size
 
 
+def test_lists_and_views_give_up_a_file_that_another_process_has_locked_and_wait_for_one_that_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sessions.db"
+    monkeypatch.setattr(sqlite, "BUSY_S", 3600.0)
+    slow, go_on = threading.Event(), threading.Event()
+
+    async def story() -> None:
+        await filled(path, "x", facts_of(1))
+        store = sqlite_store(path)
+        store.patience_s = 0.3
+        await store.sessions()
+
+        def long(tx: Any) -> str:
+            slow.set()
+            go_on.wait(60)
+            return "over"
+
+        wanted = asyncio.create_task(store._database.do(long, reads=True, silence_s=store.patience_s))
+        await asyncio.to_thread(slow.wait, 60)
+        behind = asyncio.create_task(store.sessions())
+        await asyncio.sleep(4 * store.patience_s)  # clock: longer than a file that answers nothing is waited for
+        go_on.set()
+        assert (await wanted, len(await behind)) == ("over", 1)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as stray:
+            stray.execute("BEGIN IMMEDIATE")
+            looks = [store.sessions(), store.load("x"), store.read("x"), store.session_info("x"), store.delete("x")]
+            errors = await asyncio.gather(*looks, return_exceptions=True)
+            stray.execute("ROLLBACK")
+        assert [str(error) for error in errors] == [f"no answer from {path} within 0.3 s"] * 5
+        await store.aclose()
+
+    run(story)
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 def test_what_only_the_write_ahead_log_holds_is_salvaged_and_no_file_is_changed(tmp_path: Path, has_index: bool) -> None:
     path = tmp_path / "odd name #1?.db"

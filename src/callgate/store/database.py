@@ -93,8 +93,6 @@ class Database:
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.
         """
-        if self._dialect.connections == 1:
-            silence_s = math.inf  # Nothing else could be asked.
         wanted = Operation(work, prepare, durable, on_late, reads=reads)
         return cast("T", await self._counted(wanted, patience_s, silence_s))
 
@@ -228,7 +226,8 @@ class Database:
         if caller.cancelling():  # It cleans up, and waits no longer for that than any other that is cancelled.
             patience_s = min(patience_s, CANCEL_S)
         cancellations, look_s, until_s, patient_until_s = 0, GROW_S, math.inf, time.monotonic() + patience_s
-        probe_at_s, is_silent, may_repeat = time.monotonic() + silence_s * (1 - PROBE_PART), False, reads
+        probe_at_s, is_silent = time.monotonic() + silence_s * (1 - PROBE_PART), False
+        may_repeat = reads and self._dialect.connections > 1
         while not done.done():
             try:
                 await asyncio.wait({done}, timeout=min(look_s, max(0.0, min(until_s, patient_until_s) - time.monotonic())))
@@ -258,7 +257,13 @@ class Database:
         return done.result()
 
     async def _answers(self, done: asyncio.Future[Any], wait_s: float) -> bool:
-        """Return whether the database answers a question that costs it nothing, unless it has answered meanwhile."""
+        """Return whether the database answers a question that costs it nothing, unless it has answered meanwhile.
+
+        Over its only connection nothing else can be asked: it does not answer while another process keeps it locked.
+        """
+        if self._dialect.connections == 1:
+            await asyncio.wait({done}, timeout=wait_s)
+            return done.done() or not any(lane.is_blocked(time.monotonic() - wait_s) for lane in self._lanes)
         if done.done():
             return True
         try:

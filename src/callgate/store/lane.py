@@ -100,6 +100,8 @@ class Lane:
         self._has_begun = self._is_committing = self._is_cut = self._is_due = False
         self._check_s = 0.0
         self.busy_since_s: float | None = None
+        self._blocked_since_s: float | None = None
+        """Time since when its transaction has not begun."""
         self.server, self.answered_s = "", 0.0
         """Target of the connection, and the time of its last answer."""
         self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
@@ -113,6 +115,10 @@ class Lane:
         """Return whether the thread has waited for the server for long."""
         since_s = self.busy_since_s
         return since_s is not None and now_s >= since_s + STUCK_S
+
+    def is_blocked(self, since_s: float) -> bool:
+        """Return whether the thread has waited for the beginning of its transaction since then."""
+        return self._blocked_since_s is not None and self._blocked_since_s <= since_s
 
     def cut_if_silent(self, now_s: float, others: Sequence[Lane] = ()) -> None:
         """Cut the connection if its server has not answered for too long. From any thread.
@@ -205,10 +211,12 @@ class Lane:
         if self._is_due and self._connection is not None and not self._dialect.is_in_place(self._connection):
             self._discard()
         is_reused = self._connection is not None
+        self._blocked_since_s = time.monotonic()
         try:
             self._connection = self._connection or self._opened()
             outcomes = self._transacted(batch)
         except BaseException as error:
+            self._blocked_since_s = None
             logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
             self._recover(batch, error, is_reused=is_reused)
             return
@@ -244,7 +252,7 @@ class Lane:
     def _transacted(self, batch: Sequence[Operation]) -> list[tuple[Operation, Any, CallgateError | None]]:
         self._has_begun = self._is_committing = False
         self._dialect.begin(self._connection, durable=any(operation.durable for operation in batch))
-        self._has_begun = True
+        self._has_begun, self._blocked_since_s = True, None
         tx = Transaction(self._connection, self._dialect)
         if self._is_due:
             check_version(noted_version(tx), self._dialect)

@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 from callgate.config.url_secrets import shown_url, without_url_secrets
-from callgate.errors import UsageError
+from callgate.errors import StoreError, UsageError
 from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Passing, Transaction
 from callgate.store.protocol import Durability
@@ -37,6 +37,10 @@ SOCKET: dict[str, Any] = {
 PASSING: dict[str, Passing] = {"55P03": "locked", "25006": "stale", "08": "away", "57P": "away", "53300": "away"}
 """SQLSTATEs of errors that may be over soon, or their beginnings: a lock, a database that can only be read, a connection
 that is lost or refused, a server that stops, starts or was ended, and one with too many connections."""
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Rows are locked where it matters. A database whose default is `serializable` would break off nearly every transaction."""
+ENCODINGS = ("UTF8", "SQL_ASCII")
+"""Encodings of databases that can hold every text."""
 _NO_LIMITS = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 CHANNEL = "callgate_answers"
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
@@ -67,7 +71,7 @@ class Postgres:
             raise UsageError("sessions in PostgreSQL need the package psycopg: pip install 'callgate[postgres]'") from None
         self._url, self.is_read_only = url, read_only
         limits = [f"SET LOCAL {name} = '{limit}'" for name, limit in LIMITS.items() if name not in url]
-        self._begin = "; ".join(["BEGIN READ ONLY" if read_only else "BEGIN", *limits])
+        self._begin = "; ".join([_BEGIN + " READ ONLY" if read_only else _BEGIN, *limits])
         # In one message with the others. A URL that sets it has chosen how durable everything is.
         self._begin_quick = self._begin + ("" if "synchronous_commit" in url else "; SET LOCAL synchronous_commit = off")
 
@@ -82,12 +86,25 @@ class Postgres:
         return self._psycopg.Error
 
     def connect(self) -> Any:
-        """Open a connection. Statements are not prepared: a pooler may send each transaction to another server process."""
+        """Open a connection. Statements are not prepared: a pooler may send each transaction to another server process.
+
+        Raises:
+            StoreError: the database cannot hold every text.
+        """
         given = self._psycopg.conninfo.conninfo_to_dict(self._url)
         options = {name: value for name, value in SOCKET.items() if name not in given}
         if "," in str(given.get("host", "")):  # Each of them is waited for, and the first may be the one that is gone.
             options |= {"connect_timeout": CONNECT_NEXT_S} if "connect_timeout" in options else {}
-        return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **options)
+        options |= {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
+        connection = self._psycopg.connect(self._url, **options)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in (None, *ENCODINGS):
+            connection.close()
+            raise StoreError(
+                f"the database {self.place} has the encoding {encoding}, in which not every text can be written: "
+                "create one with ENCODING 'UTF8' TEMPLATE template0"
+            )
+        return connection
 
     def connect_to_read(self) -> Any:
         """Open a connection: transactions say by themselves that they only read."""
@@ -120,7 +137,7 @@ class Postgres:
         One whose process is frozen ends all the same: it has locked sessions that others need.
         """
         limits = {"lock_timeout": LONG_LOCK_S, "statement_timeout": 0, "idle_in_transaction_session_timeout": LONG_IDLE_S}
-        connection.execute("; ".join(["BEGIN", *(f"SET LOCAL {name} = '{limit}s'" for name, limit in limits.items())]))
+        connection.execute("; ".join([_BEGIN, *(f"SET LOCAL {name} = '{limit}s'" for name, limit in limits.items())]))
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of our tables that exist."""
