@@ -54,3 +54,33 @@ def test_a_store_that_cannot_be_read_at_the_start_costs_a_line_in_the_log(caplog
 
     asyncio.run(WaitingSessions(Broken()).warm())  # type: ignore[arg-type]
     assert "it is away" in caplog.text
+
+
+def test_those_who_ask_at_once_wait_for_one_failure_of_the_store_and_not_for_one_after_another() -> None:
+    class Away:
+        def __init__(self) -> None:
+            self.asked, self.answers, self.is_away = 0, asyncio.Event(), True
+
+        async def session_page(self, *, limit: int):
+            self.asked += 1
+            await self.answers.wait()
+            if self.is_away:
+                raise StoreError("it is away")
+            return []
+
+        async def last_kinds(self, **how):
+            return []
+
+    async def story() -> None:
+        store = Away()
+        sessions = WaitingSessions(store)  # type: ignore[arg-type]
+        looks = [asyncio.create_task(sessions.look()) for _ in range(5)]
+        while not store.asked:  # noqa: ASYNC110 - the double has no event for it
+            await asyncio.sleep(0)
+        store.answers.set()
+        failures = await asyncio.gather(*looks, return_exceptions=True)
+        assert (store.asked, [str(error) for error in failures]) == (1, ["it is away"] * 5)
+        store.is_away = False
+        assert await sessions.look() == []
+
+    asyncio.run(story())

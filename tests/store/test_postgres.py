@@ -761,6 +761,73 @@ def test_a_run_that_begins_does_not_wait_for_a_silent_server_and_its_lease_is_re
     run(story())
 
 
+async def cancelled(wanted: Coroutine[Any, Any, Any], store: SqlStore) -> None:
+    """Begin something, and cancel it."""
+    task = asyncio.create_task(wanted)
+    await until_busy(store)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def refused(wanted: Coroutine[Any, Any, Any], store: SqlStore) -> None:
+    """Begin something that is given up."""
+    with pytest.raises(StoreError, match=r"no answer from .* within 0\.2 s"):
+        await wanted
+
+
+@asynccontextmanager
+async def frozen_connection(url: str, store: SqlStore) -> AsyncIterator[None]:
+    """Freeze the server process of the store's connection; after the thaw, everything that it was asked is done."""
+    [frozen] = await backends(url, store)
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    while any(lane.busy_since_s for lane in store._database._lanes):  # noqa: ASYNC110 - a thread, not a task
+        await asyncio.sleep(0.01)  # clock: a thread does it
+
+
+@pytest.mark.parametrize("given_up", [refused, cancelled])
+def test_a_run_keeps_its_session_though_one_of_the_same_owner_was_given_up_before(
+    postgres_url: str, given_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CANCEL_S", 0.2)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            async with frozen_connection(postgres_url, store):
+                store.patience_s = 0.2
+                await given_up(store.acquire("a", owner="me"), store)
+                store.patience_s = 60.0
+                lease = await store.acquire("a", owner="me")
+            await store.append(lease, fact("b"), position=1)
+            await store.release(lease)
+            assert (await store.acquire("a", owner="other")).position == 2
+
+    run(story())
+
+
+def test_a_deletion_that_was_given_up_does_not_delete_what_is_written_after_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CANCEL_S", 0.2)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            async with frozen_connection(postgres_url, store):
+                await cancelled(store.delete("a"), store)
+                lease = await store.acquire("a", owner="me")
+                await store.append(lease, fact("b"), position=1)
+                await store.release(lease)
+            assert len(await store.load("a")) == 2
+
+    run(story())
+
+
 def test_a_lease_lasts_no_longer_than_its_term_though_the_clock_was_put_back(open_sql: Callable[[], SqlStore]) -> None:
     async def story() -> None:
         store = open_sql()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Collection
 from typing import Protocol, TypeGuard
 
@@ -47,6 +49,9 @@ class WaitingSessions:
         self._not_waiting: dict[str, int] = {}
         """Sessions of other stores in which no call waits, with how many facts they had when that was seen."""
         self._lock = asyncio.Lock()
+        self._failed_s = -math.inf
+        """Time of the last look that failed."""
+        self._failure = ""
 
     async def warm(self) -> None:
         """Look for the first time, which is at all sessions, before somebody waits for it; only where a store is shared."""
@@ -62,11 +67,18 @@ class WaitingSessions:
         Raises:
             StoreError: the store cannot be used.
         """
+        asked_s = time.monotonic()
         async with self._lock:
-            if _has_kinds(self._store):
-                await self._look_at_new(self._store)
-            else:
-                await self._look_at_all()
+            if self._failed_s >= asked_s:  # Another look would take as long: nobody waits for one after the other.
+                raise StoreError(self._failure)
+            try:
+                if _has_kinds(self._store):
+                    await self._look_at_new(self._store)
+                else:
+                    await self._look_at_all()
+            except StoreError as error:
+                self._failed_s, self._failure = time.monotonic(), str(error)
+                raise
         return sorted(self._may_wait.values(), key=lambda info: (info.updated_s, info.id), reverse=True)
 
     async def _look_at_new(self, store: _LastKinds) -> None:

@@ -246,6 +246,7 @@ class Database:
             if operation.lane is None:
                 self._grow()
             if now_s >= until_s:
+                operation.give_up()
                 done.cancel()  # Where the operation has not begun, it never will.
                 raise asyncio.CancelledError
             if now_s >= patient_until_s or is_silent:

@@ -54,17 +54,24 @@ class Operation:
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
     lane: Lane | None = None
     """The thread that carries it out."""
+    is_given_up: bool = False
+    """True if nobody waits for it any more."""
 
     def give_up(self) -> None:
         """Wait no longer. With `on_late`, what has not begun never will, and the value of what has goes there."""
+        self.is_given_up = True  # Before anybody learns of it: an operation that comes after this one may rely on it.
         if (on_late := self.on_late) is not None and not self.done.cancel():
             self.done.add_done_callback(
                 lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
             )
 
+    def is_awaited(self) -> bool:
+        """Return whether somebody still waits for it. From any thread."""
+        return not self.is_given_up
+
     def fresh(self, *, is_alone: bool) -> Operation:
         """Return the same operation, not begun."""
-        return replace(self, is_alone=is_alone, done=concurrent.futures.Future(), lane=None)
+        return replace(self, is_alone=is_alone, done=concurrent.futures.Future(), lane=None, is_given_up=False)
 
     def again(self) -> Operation:
         """Return the same work, which changes nothing, for another thread: it may be done first."""
@@ -260,6 +267,7 @@ class Lane:
         outcomes: list[tuple[Operation, Any, CallgateError | None]] = []
         for operation in batch:
             assert operation.work is not None
+            tx.is_awaited = operation.is_awaited
             try:
                 outcomes.append((operation, operation.work(tx), None))
             except CallgateError as error:  # Refused before it changed anything, so the others can go on.

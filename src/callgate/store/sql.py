@@ -103,6 +103,9 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             found = _row(tx, session, columns)
             if not found:
                 tx.lock(f"session {session}")
+            if not tx.is_awaited():  # Seen with the lock: another run of this owner may have the session since.
+                raise StoreError(f"session {session!r} was not acquired: nobody waits for it any more")
+            if not found:
                 sql = "INSERT INTO callgate_sessions VALUES (?, '', 0, 0, NULL, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
                 tx.run(sql, session, made_s := tx.now_s(), made_s)
                 found = _row(tx, session, columns)
@@ -358,6 +361,8 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         def work(tx: Transaction) -> bool:
             found = _row(tx, session, "owner, expires_s, updated_s")
             if not found or found[0][2] >= before_s:
+                return False
+            if not tx.is_awaited():  # It was refused, and somebody may have gone on with the session since.
                 return False
             [(holder, expires_s, _)] = found
             if holder is not None and expires_s > tx.lease_now_s() and not owners.is_gone(holder):
