@@ -53,7 +53,8 @@ def test_a_store_that_cannot_be_read_at_the_start_costs_a_line_in_the_log(caplog
             raise AssertionError
 
     asyncio.run(WaitingSessions(Broken()).warm())  # type: ignore[arg-type]
-    assert "it is away" in caplog.text
+    [record] = caplog.records
+    assert (record.name, record.getMessage()) == ("callgate.outages", "the store cannot be read: it is away")
 
 
 def test_those_who_ask_at_once_wait_for_one_failure_of_the_store_and_not_for_one_after_another() -> None:

@@ -548,7 +548,8 @@ def test_every_transaction_has_limits_unless_the_url_sets_others(postgres_url: s
 def test_a_database_whose_transactions_are_serializable_by_default_is_used_by_many_at_once(postgres_url: str) -> None:
     async def story() -> None:
         with psycopg.connect(postgres_url, autocommit=True) as owner:
-            owner.execute(f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET default_transaction_isolation = serializable")
+            name = postgres_url.rpartition("/")[2]
+            owner.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
         async with opened(postgres_url) as one, opened(postgres_url) as another:
             await asyncio.gather(*(begun((one, another)[number % 2], f"s{number}") for number in range(20)))
             assert len(await one.sessions()) == 20
@@ -567,7 +568,7 @@ def other_encoding(server: str, encoding: str) -> str:
 def test_a_database_that_cannot_hold_every_text_is_refused_when_it_is_opened(postgres_server: str) -> None:
     async def story() -> None:
         async with opened(other_encoding(postgres_server, "LATIN1")) as store:
-            with pytest.raises(StoreError, match="has the encoding LATIN1, .*ENCODING 'UTF8'"):
+            with pytest.raises(StoreError, match=r"has the encoding LATIN1, .*ENCODING 'UTF8'"):
                 await store.acquire("s", owner="me")
 
     run(story())
@@ -761,19 +762,21 @@ def test_a_run_that_begins_does_not_wait_for_a_silent_server_and_its_lease_is_re
     run(story())
 
 
-async def cancelled(wanted: Coroutine[Any, Any, Any], store: SqlStore) -> None:
-    """Begin something, and cancel it."""
-    task = asyncio.create_task(wanted)
+async def cancelled(store: SqlStore) -> None:
+    """Begin to acquire a session, and cancel it."""
+    task = asyncio.create_task(store.acquire("a", owner="me"))
     await until_busy(store)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def refused(wanted: Coroutine[Any, Any, Any], store: SqlStore) -> None:
-    """Begin something that is given up."""
+async def refused(store: SqlStore) -> None:
+    """Begin to acquire a session, which the store gives up."""
+    store.patience_s = 0.2
     with pytest.raises(StoreError, match=r"no answer from .* within 0\.2 s"):
-        await wanted
+        await store.acquire("a", owner="me")
+    store.patience_s = 60.0
 
 
 @asynccontextmanager
@@ -799,9 +802,7 @@ def test_a_run_keeps_its_session_though_one_of_the_same_owner_was_given_up_befor
         async with opened(postgres_url) as store:
             await begun(store, "a")
             async with frozen_connection(postgres_url, store):
-                store.patience_s = 0.2
-                await given_up(store.acquire("a", owner="me"), store)
-                store.patience_s = 60.0
+                await given_up(store)
                 lease = await store.acquire("a", owner="me")
             await store.append(lease, fact("b"), position=1)
             await store.release(lease)
@@ -819,7 +820,11 @@ def test_a_deletion_that_was_given_up_does_not_delete_what_is_written_after_it(
         async with opened(postgres_url) as store:
             await begun(store, "a")
             async with frozen_connection(postgres_url, store):
-                await cancelled(store.delete("a"), store)
+                task = asyncio.create_task(store.delete("a"))
+                await until_busy(store)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
                 lease = await store.acquire("a", owner="me")
                 await store.append(lease, fact("b"), position=1)
                 await store.release(lease)

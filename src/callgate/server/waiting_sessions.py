@@ -19,7 +19,7 @@ from callgate.store import SessionInfo, Store
 
 __all__ = ["WaitingSessions"]
 
-logger = logging.getLogger("callgate.server")
+logger = logging.getLogger("callgate.outages")
 
 OVERLAP_S = 60.0
 """A transaction may become visible so much later than the time in it."""
@@ -59,7 +59,7 @@ class WaitingSessions:
             try:
                 await self.look()
             except StoreError as error:
-                logger.warning("sessions in which a call waits cannot be looked for yet: %s", error)
+                logger.warning("the store cannot be read: %s", error)
 
     async def look(self) -> list[SessionInfo]:
         """Return the sessions as they are now, the one that was written to last first.

@@ -153,7 +153,7 @@ class Transaction:
         self.has_forgotten = False
         """True if something was deleted that is to be in no file any more."""
         self.is_awaited: Callable[[], bool] = lambda: True
-        """Whether somebody still waits for the operation that is being carried out."""
+        """Return whether somebody still waits for the operation that is being carried out."""
 
     def run(self, sql: str, *values: Any) -> int:
         """Execute a statement; return how many rows it changed."""
