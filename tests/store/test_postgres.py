@@ -65,6 +65,16 @@ async def begun(store: SqlStore, *sessions: str) -> None:
         await store.release(lease)
 
 
+async def frozen_backend(url: str, store: SqlStore, *sessions: str) -> int:
+    """Freeze the server process of the only connection of a store, over which sessions were begun."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "GROW_S", 600.0)  # On a busy machine it would get another connection meanwhile.
+        await begun(store, *sessions)
+    [frozen] = await backends(url, store)
+    os.kill(frozen, signal.SIGSTOP)
+    return frozen
+
+
 def fact(id: str) -> list[CallStarted]:
     return [CallStarted(id=id)]
 
@@ -265,9 +275,7 @@ def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
 
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            [frozen] = await backends(postgres_url, store)
-            os.kill(frozen, signal.SIGSTOP)
+            frozen = await frozen_backend(postgres_url, store, "a")
             monkeypatch.setattr(lane, "SILENT_S", 0.2)
             try:
                 stuck = asyncio.create_task(store.load("a"))
@@ -303,13 +311,15 @@ def test_lists_and_views_give_up_a_database_that_answers_nothing_and_wait_for_on
             assert await store._look(lambda tx: tx.rows("SELECT 1 FROM pg_sleep(1)")) == [(1,)]
             assert answers
             is_alive = False
-            [frozen] = await backends(postgres_url, store)
-            os.kill(frozen, signal.SIGSTOP)
+            frozen = await backends(postgres_url, store)
+            for process in frozen:
+                os.kill(process, signal.SIGSTOP)
             try:
                 with pytest.raises(StoreError, match=r"no answer from .* within 0.05 s"):
                     await store.sessions()
             finally:
-                os.kill(frozen, signal.SIGCONT)
+                for process in frozen:
+                    os.kill(process, signal.SIGCONT)
 
     run(story())
 
@@ -319,14 +329,16 @@ async def until_busy(store: SqlStore) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_look_whose_connection_is_silent_is_answered_on_another_one(postgres_url: str) -> None:
+def test_a_look_whose_connection_is_silent_is_answered_on_another_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PROBE_PART", 0.99)  # After 0.6 s, another one has a minute to answer.
+
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            store.patience_s = 1.5
+            store.patience_s = 60.0
+            backend = await frozen_backend(postgres_url, store, "a")
             [one] = store._database._lanes
-            backend = one._connection.info.backend_pid
-            os.kill(backend, signal.SIGSTOP)
             try:
                 looks = [store.load("a"), store.sessions(), store.session_info("a"), store.principal_of("a")]
                 facts, infos, info, principal = await asyncio.gather(*looks)
@@ -375,11 +387,9 @@ def test_a_silent_connection_is_cut_soon_if_another_server_has_taken_the_place_o
 
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            [frozen] = await backends(postgres_url, store)
+            frozen = await frozen_backend(postgres_url, store, "a")
             if is_replaced:  # Connections from here on lead to the one that was promoted.
                 monkeypatch.setattr(store.dialect, "server_of", lambda connection: "started later")
-            os.kill(frozen, signal.SIGSTOP)
             try:
                 stuck = asyncio.create_task(store._database.do(lambda tx: tx.rows("SELECT 1")))
                 await until_busy(store)
@@ -402,9 +412,7 @@ def test_a_silent_connection_is_cut_soon_if_another_server_has_taken_the_place_o
 def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            [frozen] = await backends(postgres_url, store)
-            os.kill(frozen, signal.SIGSTOP)
+            frozen = await frozen_backend(postgres_url, store, "a")
             try:
                 stuck = asyncio.create_task(store.load("a"))
                 await until_busy(store)
@@ -756,10 +764,8 @@ def test_lists_and_exports_are_read_from_the_replica_while_it_answers(postgres_u
 def test_a_run_that_begins_does_not_wait_for_a_silent_server_and_its_lease_is_released_later(postgres_url: str) -> None:
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a", "b")
+            frozen = await frozen_backend(postgres_url, store, "a", "b")
             store.patience_s = 0.2
-            [frozen] = await backends(postgres_url, store)
-            os.kill(frozen, signal.SIGSTOP)
             try:
                 with pytest.raises(StoreError, match=r"no answer from .* within 0\.2 s"):
                     await store.acquire("a", owner="first")
@@ -796,10 +802,9 @@ async def refused(store: SqlStore) -> None:
 
 
 @asynccontextmanager
-async def frozen_connection(url: str, store: SqlStore) -> AsyncIterator[None]:
+async def frozen_connection(url: str, store: SqlStore, *sessions: str) -> AsyncIterator[None]:
     """Freeze the server process of the store's connection; after the thaw, everything that it was asked is done."""
-    [frozen] = await backends(url, store)
-    os.kill(frozen, signal.SIGSTOP)
+    frozen = await frozen_backend(url, store, *sessions)
     try:
         yield
     finally:
@@ -816,8 +821,7 @@ def test_a_run_keeps_its_session_though_one_of_the_same_owner_was_given_up_befor
 
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            async with frozen_connection(postgres_url, store):
+            async with frozen_connection(postgres_url, store, "a"):
                 await given_up(store)
                 lease = await store.acquire("a", owner="me")
             await store.append(lease, fact("b"), position=1)
@@ -834,8 +838,7 @@ def test_a_deletion_that_was_given_up_does_not_delete_what_is_written_after_it(
 
     async def story() -> None:
         async with opened(postgres_url) as store:
-            await begun(store, "a")
-            async with frozen_connection(postgres_url, store):
+            async with frozen_connection(postgres_url, store, "a"):
                 task = asyncio.create_task(store.delete("a"))
                 await until_busy(store)
                 task.cancel()
