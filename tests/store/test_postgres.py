@@ -71,8 +71,17 @@ async def frozen_backend(url: str, store: SqlStore, *sessions: str) -> int:
         patch.setattr(database, "GROW_S", 600.0)  # On a busy machine it would get another connection meanwhile.
         await begun(store, *sessions)
     [frozen] = await backends(url, store)
+    until_it_reads(url, frozen)
     os.kill(frozen, signal.SIGSTOP)
     return frozen
+
+
+def until_it_reads(url: str, backend: int) -> None:
+    """Wait until a server process waits for its client: one that is frozen earlier may hold a lock that all others need."""
+    state = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+    with psycopg.connect(url, autocommit=True) as watcher:
+        while watcher.execute(state, [backend]).fetchone() != ("ClientRead",):
+            pass
 
 
 def fact(id: str) -> list[CallStarted]:

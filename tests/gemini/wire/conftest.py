@@ -49,6 +49,7 @@ from callgate.types import Reply
 
 KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"
 MODEL = "gemini-3.8-flash"
+GUARD_S = 300
 QUICK = Limits(connect_s=2, first_byte_s=5, idle_s=5, total_s=20)
 TYPED = (
     AuthError, BlockedError, ConnectionLostError, EmptyAnswerError, InvalidRequestError, LimitExceededError,
@@ -313,11 +314,10 @@ def play(caplog: pytest.LogCaptureFixture) -> Play:
         goes_on: bool = True,
         tools: Sequence[Any] | None = None,
         log_level: int = logging.DEBUG,
-        within_s: float = 30,
         **options: Any,
     ) -> Any:
         async def bounded() -> Any:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(GUARD_S):
                 async with opened(
                     script, transport, limits=limits, clock=clock or VirtualClock(), server_clock=server_clock, keep=keep,
                     tools=tools, **options,

@@ -559,7 +559,7 @@ def test_w29_an_answer_cut_at_any_byte_is_an_error_or_right_and_never_a_wrong_ca
         assert errors > 800 // stride - 2
         assert right
 
-    play(story, [], transport, limits=once(), keep=True, goes_on=False, log_level=30, within_s=60)
+    play(story, [], transport, limits=once(), keep=True, goes_on=False, log_level=30)
 
 
 def test_w30_a_stream_split_at_any_byte_says_the_same(play: Play, transport: str, stride: int, unjudged: None) -> None:
@@ -572,7 +572,7 @@ def test_w30_a_stream_split_at_any_byte_says_the_same(play: Play, transport: str
             assert outcome.text == words
             scene.outcomes.clear()
 
-    play(story, [], transport, keep=True, goes_on=False, log_level=30, within_s=60)
+    play(story, [], transport, keep=True, goes_on=False, log_level=30)
 
 
 @pytest.mark.parametrize("step", variants("W31"), ids=lambda step: step.variant)
@@ -794,7 +794,7 @@ def test_w61_connections_that_die_as_they_are_reused_cost_nothing(
         assert scene.clock.sleeps == []
 
     play(
-        story, [fault("W61", times=asks)], transport, limits=once(), keep=True, goes_on=False, log_level=30, within_s=60
+        story, [fault("W61", times=asks)], transport, limits=once(), keep=True, goes_on=False, log_level=30
     )  # fmt: skip
 
 
