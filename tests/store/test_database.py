@@ -217,7 +217,7 @@ def test_a_forked_child_fails_what_its_parent_waited_for_and_has_a_thread_of_its
                 begun.set()
                 release.wait(60)
 
-            waiting = asyncio.create_task(store._database.do(lambda tx: None, prepare=held))
+            waiting = asyncio.create_task(store._database.persist(lambda tx: None, prepare=held))
             while not begun.is_set():
                 await asyncio.sleep(0)
             child = os.fork()

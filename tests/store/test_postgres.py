@@ -70,6 +70,7 @@ async def frozen_backend(url: str, store: SqlStore, *sessions: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "GROW_S", 600.0)  # On a busy machine it would get another connection meanwhile.
         await begun(store, *sessions)
+    await until_idle(store)
     [frozen] = await backends(url, store)
     until_it_reads(url, frozen)
     os.kill(frozen, signal.SIGSTOP)
@@ -82,6 +83,12 @@ def until_it_reads(url: str, backend: int) -> None:
     with psycopg.connect(url, autocommit=True) as watcher:
         while watcher.execute(state, [backend]).fetchone() != ("ClientRead",):
             pass
+
+
+async def until_idle(store: SqlStore) -> None:
+    """Wait until the threads of a store have done everything: they answer callers a moment before."""
+    while any(lane.busy_since_s for lane in store._database._lanes):  # noqa: ASYNC110 - a thread, not a task
+        await asyncio.sleep(0.01)  # clock: a thread does it
 
 
 def fact(id: str) -> list[CallStarted]:
@@ -818,8 +825,7 @@ async def frozen_connection(url: str, store: SqlStore, *sessions: str) -> AsyncI
         yield
     finally:
         os.kill(frozen, signal.SIGCONT)
-    while any(lane.busy_since_s for lane in store._database._lanes):  # noqa: ASYNC110 - a thread, not a task
-        await asyncio.sleep(0.01)  # clock: a thread does it
+    await until_idle(store)
 
 
 @pytest.mark.parametrize("given_up", [refused, cancelled])
@@ -840,15 +846,26 @@ def test_a_run_keeps_its_session_though_one_of_the_same_owner_was_given_up_befor
     run(story())
 
 
-def test_a_deletion_that_was_given_up_does_not_delete_what_is_written_after_it(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+GIVEN_UP: dict[str, Callable[[SqlStore], Coroutine[Any, Any, object]]] = {
+    "deletion": lambda store: store.delete("a"),
+    "fork": lambda store: store.copy("a", "b"),
+    "answer": lambda store: store.put_answer("a", "call", "yes"),
+    "owner": lambda store: store.assign("new", "somebody"),
+    "key": lambda store: store.claim(Claim(key="k", digest="d", session="a", run="r", owner="o", position=1)),
+}
+"""Operations that their callers count as not done when they have given up."""
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_what_was_given_up_while_the_database_did_not_answer_is_not_done_when_it_does(
+    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "CANCEL_S", 0.2)
 
     async def story() -> None:
         async with opened(postgres_url) as store:
             async with frozen_connection(postgres_url, store, "a"):
-                task = asyncio.create_task(store.delete("a"))
+                task = asyncio.create_task(GIVEN_UP[name](store))
                 await until_busy(store)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -856,7 +873,10 @@ def test_a_deletion_that_was_given_up_does_not_delete_what_is_written_after_it(
                 lease = await store.acquire("a", owner="me")
                 await store.append(lease, fact("b"), position=1)
                 await store.release(lease)
-            assert len(await store.load("a")) == 2
+            assert [(info.id, info.facts) for info in await store.sessions()] == [("a", 2)]
+            tables = ("callgate_answers", "callgate_principals", "callgate_claims")
+            left = [await store._database.do(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}")) for table in tables]
+            assert left == [[], [], []]
 
     run(story())
 

@@ -387,6 +387,32 @@ def test_lists_and_views_give_up_a_file_that_another_process_has_locked_and_wait
     run(story)
 
 
+def test_what_was_given_up_while_the_file_was_locked_is_neither_read_nor_deleted_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "sessions.db", list[int]()
+    monkeypatch.setattr(sqlite, "BUSY_S", 3600.0)
+
+    async def story() -> None:
+        await filled(path, "x", facts_of(1))
+        store = sqlite_store(path)
+        await store.sessions()
+        store.patience_s = 0.3
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as stray:
+            stray.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError):
+                await store.delete("x")  # It waits for the lock; what comes after it waits for the connection.
+            for number in range(3):
+                with pytest.raises(StoreError):
+                    await store._database.do(lambda tx, n=number: read.append(n), reads=True, patience_s=0.3)
+            stray.execute("ROLLBACK")
+        store.patience_s = 60.0
+        assert (len(await store.sessions()), read) == (1, [])
+        await store.aclose()
+
+    run(story)
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 def test_what_only_the_write_ahead_log_holds_is_salvaged_and_no_file_is_changed(tmp_path: Path, has_index: bool) -> None:
     path = tmp_path / "odd name #1?.db"

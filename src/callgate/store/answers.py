@@ -10,6 +10,7 @@ of one process needs none.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Literal, Protocol, TypeGuard
 
 from callgate.store import owner as owners
@@ -78,6 +79,7 @@ class SqlAnswers:
         Raises:
             StoreError: the database cannot be used.
         """
+        withdraw = partial(_withdrawn, dialect=self._dialect, session=session, call_id=call_id, body=body)
 
         def work(tx: Transaction) -> bool:
             now_s = tx.now_s()
@@ -91,7 +93,10 @@ class SqlAnswers:
             self._dialect.announce(tx)
             return True
 
-        return await self._database.do(work, durable=True, silence_s=self.patience_s)
+        return await self._database.attempt(
+            work, durable=True, silence_s=self.patience_s,
+            on_late=lambda is_left: self._database.post(withdraw) if is_left else None,
+        )  # fmt: skip
 
     async def has_answer(self, session: str, call_id: str, body: str) -> bool:
         """Return whether this very answer is still there: taken or not, the journal does not have it.
@@ -127,19 +132,7 @@ class SqlAnswers:
         Raises:
             StoreError: the database cannot be used.
         """
-
-        def work(tx: Transaction) -> Withdrawal:
-            found = _found(tx, session, call_id)
-            if found is None or found[1] != body:
-                return "gone"
-            if _is_taken(tx, session, found[0]):
-                return "taken"
-            if found[0] is not None:  # Its taker can journal nothing from here on, should it still be there.
-                tx.run("UPDATE callgate_sessions SET fence = fence + 1 WHERE id = ? AND fence = ?", session, found[0])
-            _delete(tx, session, call_id)
-            self._dialect.announce(tx)
-            return "withdrawn"
-
+        work = partial(_withdrawn, dialect=self._dialect, session=session, call_id=call_id, body=body)
         return await self._database.do(work, durable=True)
 
     async def waiting_answers(self) -> list[tuple[str, str]]:
@@ -150,6 +143,20 @@ class SqlAnswers:
         """
         rows = await self._database.do(lambda tx: tx.rows("SELECT session, call_id FROM callgate_answers"), reads=True)
         return [(str(session), str(call_id)) for session, call_id in rows]
+
+
+def _withdrawn(tx: Transaction, *, dialect: Dialect, session: str, call_id: str, body: str) -> Withdrawal:
+    """Remove this very answer, unless the owner of its session has taken it."""
+    found = _found(tx, session, call_id)
+    if found is None or found[1] != body:
+        return "gone"
+    if _is_taken(tx, session, found[0]):
+        return "taken"
+    if found[0] is not None:  # Its taker can journal nothing from here on, should it still be there.
+        tx.run("UPDATE callgate_sessions SET fence = fence + 1 WHERE id = ? AND fence = ?", session, found[0])
+    _delete(tx, session, call_id)
+    dialect.announce(tx)
+    return "withdrawn"
 
 
 def spend_answers(tx: Transaction, dialect: Dialect, lease: Lease, call_ids: Iterable[str]) -> None:

@@ -57,7 +57,7 @@ class SqlClaims(SqlReservations):
                 tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
             return held
 
-        return await self._database.do(work, durable=self._is_durable, patience_s=self.patience_s, on_late=_ignore)
+        return await self._database.attempt(work, durable=self._is_durable, patience_s=self.patience_s)
 
     async def unclaim(self, claim: Claim) -> None:
         """Give the key free, unless somebody else has asked for it since.
@@ -99,7 +99,3 @@ class SqlClaims(SqlReservations):
         tx.run(f"DELETE FROM callgate_claims WHERE key IN ({old})", tx.now_s() - KEPT_S)
         clean(tx)
         clean_reservations(tx)
-
-
-def _ignore(value: object) -> None:
-    """A value that nobody waits for."""

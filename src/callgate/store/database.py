@@ -75,33 +75,49 @@ class Database:
         self,
         work: Callable[[Transaction], T],
         *,
-        prepare: Callable[[], object] | None = None,
         durable: bool = False,
         reads: bool = False,
         patience_s: float = math.inf,
         silence_s: float = math.inf,
-        on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Carry out the work in a transaction and return its value. With `durable` its changes survive a loss of power.
 
-        `prepare` runs first, in the same thread but outside of the transaction; if it raises, nothing is done. The work may
-        run a second time, where the first was undone because an operation of the same commit had failed. With `reads`, for
-        work that changes nothing, a cancellation of the caller takes effect at once. An operation that is not over after
-        `patience_s` raises a StoreError, and may still be carried out later; `on_late` then gets its value, in any thread.
-        The same after `silence_s`, if the database answers nothing else either: what takes long may take long.
+        The work may run a second time, where the first was undone because an operation of the same commit had failed. With
+        `reads`, for work that changes nothing, a cancellation of the caller takes effect at once. An operation that is not
+        over after `patience_s` raises a StoreError; if it changes something, it may still be carried out later. The same
+        after `silence_s`, if the database answers nothing else either: what takes long may take long.
 
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.
         """
-        wanted = Operation(work, prepare, durable, on_late, reads=reads)
+        return cast("T", await self._counted(Operation(work, durable=durable, reads=reads), patience_s, silence_s))
+
+    async def attempt(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        durable: bool = False,
+        patience_s: float = math.inf,
+        silence_s: float = math.inf,
+        on_late: Callable[[T], object] | None = None,
+    ) -> T:
+        """Do the same with work that must not be done later: a caller that gave up goes on as if it had not been.
+
+        If it was being committed at the moment when the caller gave up, `on_late` gets its value, in any thread.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        wanted = Operation(work, durable=durable, on_late=on_late, is_voidable=True)
         return cast("T", await self._counted(wanted, patience_s, silence_s))
 
     async def persist(
         self, work: Callable[[Transaction], T], *, prepare: Callable[[], object] | None = None, durable: bool = False
     ) -> T:
-        """Do the same with work that finds out by itself whether it was committed before.
+        """Carry out work that finds out by itself whether it was committed before.
 
-        While the database is away it is tried again: a lost connection does not say what became of a commit.
+        `prepare` runs first, in the same thread but outside of the transaction; if it raises, nothing is done. While the
+        database is away it is tried again: a lost connection does not say what became of a commit.
 
         Raises:
             StoreError: the database cannot be used; it is not known whether anything was changed.

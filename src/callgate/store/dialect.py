@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from callgate.errors import CallgateError, StoreError
@@ -152,8 +152,6 @@ class Transaction:
         """True if rows were added, which needs room; others that are changed may not."""
         self.has_forgotten = False
         """True if something was deleted that is to be in no file any more."""
-        self.is_awaited: Callable[[], bool] = lambda: True
-        """Return whether somebody still waits for the operation that is being carried out."""
 
     def run(self, sql: str, *values: Any) -> int:
         """Execute a statement; return how many rows it changed."""

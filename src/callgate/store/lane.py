@@ -44,13 +44,15 @@ class Operation:
     prepare: Callable[[], object] | None = None
     durable: bool = False
     on_late: Callable[[Any], object] | None = None
-    """Gets the value if the caller has given up waiting for it."""
+    """Gets the value if it was committed at the moment when the caller gave up."""
     reads: bool = False
     """True if it changes nothing."""
     is_alone: bool = False
     """True if it gets a commit of its own: it has kept others waiting."""
     is_repeatable: bool = False
     """True if it finds out by itself whether it was committed before."""
+    is_voidable: bool = False
+    """True if it may not be committed any more when its caller has given up, and was told that it was not done."""
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
     lane: Lane | None = None
     """The thread that carries it out."""
@@ -58,16 +60,18 @@ class Operation:
     """True if nobody waits for it any more."""
 
     def give_up(self) -> None:
-        """Wait no longer. With `on_late`, what has not begun never will, and the value of what has goes there."""
+        """Wait no longer. One that is voidable, or only reads, never begins if it has not begun."""
         self.is_given_up = True  # Before anybody learns of it: an operation that comes after this one may rely on it.
-        if (on_late := self.on_late) is not None and not self.done.cancel():
+        is_dropped = (self.is_voidable or self.reads) and self.done.cancel()
+        if not is_dropped and (on_late := self.on_late) is not None:
             self.done.add_done_callback(
                 lambda done: None if done.cancelled() or done.exception() is not None else on_late(done.result())
             )
 
-    def is_awaited(self) -> bool:
-        """Return whether somebody still waits for it. From any thread."""
-        return not self.is_given_up
+    @property
+    def is_void(self) -> bool:
+        """True if it may not be committed any more. From any thread."""
+        return self.is_voidable and self.is_given_up
 
     def fresh(self, *, is_alone: bool) -> Operation:
         """Return the same operation, not begun."""
@@ -90,6 +94,10 @@ class Operation:
         """Answer it with an error, unless it is answered."""
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             self.done.set_exception(error)
+
+
+class _VoidError(Exception):
+    """Callers gave up while their operations were carried out."""
 
 
 class Lane:
@@ -222,6 +230,10 @@ class Lane:
         try:
             self._connection = self._connection or self._opened()
             outcomes = self._transacted(batch)
+        except _VoidError:
+            self._roll_back()
+            self._commit_others(batch)
+            return
         except BaseException as error:
             self._blocked_since_s = None
             logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
@@ -230,6 +242,19 @@ class Lane:
         self.answered_s = time.monotonic()
         for operation, value, refusal in outcomes:
             operation.succeed(value) if refusal is None else operation.fail(refusal)
+
+    def _commit_others(self, batch: Sequence[Operation]) -> None:
+        """Carry out those operations that are not void."""
+        others: list[Operation] = []
+        for operation in batch:
+            if operation.is_void:
+                operation.fail(
+                    StoreError(f"an operation on {self._dialect.place} was not done: nobody waited for it any more")
+                )
+            else:
+                others.append(operation)
+        if others:
+            self._commit(others)
 
     def _recover(self, batch: Sequence[Operation], error: BaseException, *, is_reused: bool) -> None:
         """Try again what can be tried again after a commit that failed, and answer the others."""
@@ -267,11 +292,13 @@ class Lane:
         outcomes: list[tuple[Operation, Any, CallgateError | None]] = []
         for operation in batch:
             assert operation.work is not None
-            tx.is_awaited = operation.is_awaited
             try:
                 outcomes.append((operation, operation.work(tx), None))
             except CallgateError as error:  # Refused before it changed anything, so the others can go on.
                 outcomes.append((operation, None, error))
+        # Looked at with all locks: what begins after a caller gave up finds nothing of this, or has been before it.
+        if any(operation.is_void for operation in batch):
+            raise _VoidError
         self._is_committing = True
         self._connection.commit()
         if tx.has_added:

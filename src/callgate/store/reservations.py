@@ -179,7 +179,7 @@ class SqlReservations:
                 _keep(tx, wanted)
             return refusal
 
-        return await self._database.do(work, patience_s=self.patience_s, on_late=partial(self._undo, wanted))
+        return await self._database.attempt(work, patience_s=self.patience_s, on_late=partial(self._undo, wanted))
 
     async def extend(self, wanted: Reservation, spent: Used, allowed: Allowance) -> Refusal | None:
         """Reserve more for a run under way that has `spent` so much; where it may not, only that stays reserved.
@@ -195,7 +195,7 @@ class SqlReservations:
             _keep(tx, wanted if refusal is None else _only(wanted, spent))
             return refusal
 
-        return await self._database.do(work, patience_s=self.patience_s)
+        return await self._database.attempt(work, patience_s=self.patience_s)
 
     async def settle(self, reservation: Reservation, period: str, used: Used, *, again: bool = False) -> None:
         """End a reservation, and add what was used; `again`, if it is not known whether that was done already.
@@ -256,7 +256,7 @@ class SqlReservations:
             tx.run("UPDATE callgate_rates SET requests = ?, at_s = ? WHERE principal = ?", left, now, principal)
             return taken, max(0.0, (1 - left) * 60 / per_minute)
 
-        return await self._database.do(work, patience_s=self.patience_s, on_late=_ignore)
+        return await self._database.attempt(work, patience_s=self.patience_s)
 
     def _undo(self, reservation: Reservation, refusal: Refusal | None) -> None:
         """End a reservation that was made after nobody waited for it any more."""
@@ -306,7 +306,3 @@ def _only(wanted: Reservation, spent: Used) -> Reservation:
     return Reservation(
         id=wanted.id, principal=wanted.principal, account=wanted.account, process=wanted.process, reserved=spent
     )
-
-
-def _ignore(value: object) -> None:
-    """A value that nobody waits for."""

@@ -103,9 +103,6 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             found = _row(tx, session, columns)
             if not found:
                 tx.lock(f"session {session}")
-            if not tx.is_awaited():  # Seen with the lock: another run of this owner may have the session since.
-                raise StoreError(f"session {session!r} was not acquired: nobody waits for it any more")
-            if not found:
                 sql = "INSERT INTO callgate_sessions VALUES (?, '', 0, 0, NULL, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
                 tx.run(sql, session, made_s := tx.now_s(), made_s)
                 found = _row(tx, session, columns)
@@ -133,7 +130,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
                 message = f"session {session!r} is in use: another transaction has locked it; try again later"
                 raise SessionBusyError(message) from None
 
-        return await self._database.do(acquired, patience_s=self.patience_s, on_late=self._release_later)
+        return await self._database.attempt(acquired, patience_s=self.patience_s, on_late=self._release_later)
 
     def _release_later(self, lease: Lease) -> None:
         """Release a lease for which nobody waits any more."""
@@ -336,7 +333,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
                 target, session, kept,
             )  # fmt: skip
 
-        await self._database.do(work, durable=True, silence_s=self.patience_s)
+        await self._database.attempt(work, durable=True, silence_s=self.patience_s)
 
     async def delete(self, session: str) -> bool:
         """Forget the session; whether there was one.
@@ -362,8 +359,6 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             found = _row(tx, session, "owner, expires_s, updated_s")
             if not found or found[0][2] >= before_s:
                 return False
-            if not tx.is_awaited():  # It was refused, and somebody may have gone on with the session since.
-                return False
             [(holder, expires_s, _)] = found
             if holder is not None and expires_s > tx.lease_now_s() and not owners.is_gone(holder):
                 raise SessionBusyError(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
@@ -376,7 +371,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             tx.has_forgotten = True
             return True
 
-        return await self._database.do(work, durable=True, silence_s=self.patience_s)
+        return await self._database.attempt(work, durable=True, silence_s=self.patience_s)
 
     async def check_writes(self, within_s: float) -> None:
         """See whether something can be written: by what was written last, or else by a row that is gone with its commit.

@@ -48,7 +48,7 @@ class SqlPrincipals(SqlDeletions, SqlUploads):
             tx.run(sql, session, principal, tx.now_s())
             return _principal(tx, session)
 
-        return await self._database.do(work, silence_s=self.patience_s)
+        return await self._database.attempt(work, silence_s=self.patience_s)
 
     async def principal_of(self, session: str) -> str | None:
         """Return whose session it is; None if it is nobody's.
