@@ -143,7 +143,7 @@ def test_a_store_is_not_restored_over_another_one_but_can_be_copied_to_it(tmp_pa
     shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")
     filled(tmp_path / "other.db", 3)
     code, out = shell("store", "restore", tmp_path / "b.db", "--store", tmp_path / "other.db")
-    assert (code, "1 sessions that are not in the backup, such as 's2'" in out) == (1, True), out
+    assert (code, "1 session that is not in the backup ('s2')" in out) == (1, True), out
     code, out = shell("store", "copy", tmp_path / "b.db", tmp_path / "third.db")
     assert (code, "2 sessions, 2 facts" in out) == (0, True), out
     filled(tmp_path / "mine.db", 1)
@@ -182,7 +182,7 @@ async def written(store: SqlStore, session: str, call: str) -> None:
 
 CONFLICTS = [
     (another_begins, "session 's3' has other facts there. Restore", "session 's3'"),
-    (two_begin, "session 's2' has other facts there, and 1 more. Restore", "session 's2'"),
+    (two_begin, "session 's2' has other facts there; session 's3' has other facts there. Restore", "session 's2'"),
     (one_is_in_use, "session 's3' is in use by", "session 's3'"),
     (a_call_is_answered, "session 's3' has an answer there for a call that waits. Restore", "session 's3'"),
     (a_key_is_used, "1 idempotency key stands for another session there. Restore", "1 idempotency key stands"),

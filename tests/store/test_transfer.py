@@ -176,7 +176,7 @@ def test_a_session_that_went_on_in_the_target_or_is_in_use_there_is_left_alone(s
         assert sorted(done.conflicts) == ["session 'busy' is in use by me", "session 'on' has other facts there"]
         assert (done.sessions, len(await target.load("on")), len(await target.load("own"))) == (1, 3, 1)
         await target.append(lease, [CallStarted(id="x")], position=2)
-        with pytest.raises(StoreError, match="1 sessions that are not in the backup, such as 'own'"):
+        with pytest.raises(StoreError, match="1 session that is not in the backup \\('own'\\)"):
             await copied(stores, others_allowed=False)
 
     run(stores, story)

@@ -30,6 +30,8 @@ MOMENTARY = ("callgate_reservations", "callgate_rates", "callgate_uploads")
 """Tables about the runs and requests of this moment, which are not copied: nothing is under way in a copy. Uploads that a
 session refers to are in its journal, and others are soon gone."""
 _INSTEAD = "restore into an empty store, or add the backup to it with: callgate store copy"
+LISTED_MAX = 20
+"""Differences that are named where a store is refused because of them."""
 SAME_STORE = "FROM and TO are the same store"
 HOLD_S, PAUSE_S = 0.4, 0.15
 """Seconds of writing to a file before others get a turn, and seconds of that turn: SQLite retries about every 0.1 s."""
@@ -163,14 +165,14 @@ class _Copy:
         finally:
             self._there.rollback()
         if others:
+            counted = "1 session that is" if len(others) == 1 else f"{len(others)} sessions that are"
             raise StoreError(
-                f"{self._target.place} has {len(others)} sessions that are not in the backup, such as {others[0]!r}: "
+                f"{self._target.place} has {counted} not in the backup ({_listed([repr(other) for other in others])}): "
                 f"{_INSTEAD} (--with-deleted for what was deleted there)"
             )
         if conflicts:
-            more = f", and {len(conflicts) - 1} more" if conflicts[1:] else ""
             raise StoreError(
-                f"nothing was written to {self._target.place}, which differs from the backup: {conflicts[0]}{more}. "
+                f"nothing was written to {self._target.place}, which differs from the backup: {_listed(conflicts)}. "
                 f"{_INSTEAD.capitalize()}, which leaves these out"
             )
 
@@ -354,6 +356,11 @@ class _Copy:
             marks = ", ".join("?" * len(columns))
             self._tx.run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
             self._rows += len(rows)
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    more = len(sentences) - LISTED_MAX
+    return "; ".join(sentences[:LISTED_MAX]) + (f"; and {more} more" if more > 0 else "")
 
 
 @contextlib.contextmanager
