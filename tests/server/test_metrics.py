@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.server import Service, ServiceOptions, audit_probe, shared_metrics
+from callgate.machine.facts import Fact
+from callgate.server import Service, ServiceOptions, audit_probe, health, shared_metrics
 from callgate.server.peers import Peers
+from callgate.store import MemoryStore
 from callgate.testing import call
 
 from .conftest import Site, add, poke, serving
@@ -152,6 +156,22 @@ def test_the_state_of_the_audit_log_is_that_of_this_moment_without_a_call(serve:
     assert audit_state(site) == ("degraded", "failing", True)
     (tmp_path / "away").rename(folder)
     assert audit_state(site) == ("healthy", "ok", False), "no call has succeeded yet"
+
+
+class Busy(MemoryStore):
+    """A store that answers while the service is busy with something else, for longer than it waits for its store."""
+
+    async def load(self, session: str, *, start: int = 0) -> list[Fact]:
+        asyncio.get_running_loop().call_soon(time.sleep, health.STORE_S + 0.1)  # clock: the loop itself is held
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await super().load(session, start=start)
+
+
+def test_a_service_that_was_busy_does_not_call_its_store_down(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "STORE_S", 1.0)
+    site = serve(Gate(ScriptedModel([]), store=Busy()))
+    assert site.get("/api/v1/health").json["store"] == {"state": "ok", "error": None}
 
 
 def test_an_audit_log_whose_disk_does_not_answer_is_failing_until_it_does(

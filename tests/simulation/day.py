@@ -61,7 +61,7 @@ class _Now:
         finally:
             self._connection.commit()
 
-    persist = do  # Nothing here passes by itself.
+    attempt = persist = do  # Nothing here passes by itself.
 
     async def aclose(self) -> None:
         self._connection.close()

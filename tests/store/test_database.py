@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from callgate import Gate, ScriptedModel
 from callgate.errors import JsonError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import CallEnded, CallStarted, RunStarted
-from callgate.store import database, lane
+from callgate.store import Lease, database, lane
 from callgate.store.database import Database
 from callgate.store.dialect import Transaction
+from callgate.store.sql import SqlStore
 from callgate.store.sqlite import Sqlite, sqlite_store
 from callgate.types import ToolResult
 
@@ -166,6 +170,55 @@ def test_a_caller_that_is_cancelled_learns_of_it_after_the_operation(tmp_path: P
         await asyncio.wait({task})
         assert (task.cancelled(), after) == (True, ["carried out"])
         await store.aclose()
+
+    run(story)
+
+
+def test_a_look_that_is_over_together_with_its_time_limit_leaves_no_cancellation_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        database = open_database(tmp_path)
+        await database.do(marks, reads=True)
+
+        async def look() -> str:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.01):  # clock: the loop is held for longer
+                    await database.do(marks, reads=True)
+            await asyncio.sleep(0)
+            return "over"
+
+        task = asyncio.create_task(look())
+        await asyncio.sleep(0)
+        busy(database)
+        assert await task == "over"
+        await database.aclose()
+
+    run(story)
+
+
+def busy(database: Database) -> None:
+    """Keep the event loop until the threads have done everything, and for longer than a short time limit."""
+    while database.statistics.waiting or any(lane.busy_since_s for lane in database._lanes):
+        time.sleep(0.01)  # clock: a thread does it
+    time.sleep(0.05)  # clock: the limit is 0.01 s
+
+
+def test_a_run_whose_release_is_over_together_with_its_time_limit_leaves_no_cancellation_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callgate.run.sessions.RELEASE_WAIT_S", 0.01)
+
+    async def story() -> None:
+        store = sqlite_store(tmp_path / "s.db")
+
+        class Slow(SqlStore):
+            async def release(self, lease: Lease) -> None:
+                asyncio.get_running_loop().call_soon(busy, self._database)
+                await super().release(lease)
+
+        async with Gate(ScriptedModel(["Hello."]), store=Slow(store.dialect)) as gate:
+            reply = await gate.run("Hi.", session="s")
+            await asyncio.sleep(0)
+            assert reply.text == "Hello."
 
     run(story)
 

@@ -111,9 +111,6 @@ class Session:
         limit = asyncio.timeout(STOP_WAIT_S if self.is_stopping else None)
         try:
             await self.within(limit, append)
-            if limit.expired():  # It was written at the last moment, and the cancellation is still on its way.
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0)
         except TimeoutError:
             if not limit.expired():  # The store's own.
                 raise
@@ -128,6 +125,12 @@ class Session:
                 await work
             finally:
                 self._limit = None
+        if limit.expired():  # It was done at the last moment, and the cancellation is still on its way.
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if is_cancelled():  # By somebody else.
+                    raise
 
     def stop_soon(self) -> None:
         """Wait no longer than `STOP_WAIT_S` for the store from here on. On the event loop of the run."""

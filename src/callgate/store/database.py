@@ -270,7 +270,7 @@ class Database:
                 done.add_done_callback(_read)
                 raise StoreError(f"no answer from {self._dialect.place} within {min(patience_s, silence_s):g} s")
             self._check([operation.lane] if operation.lane is not None else [*lanes, *self._lanes], done, now_s)
-        _cancel_again(caller, cancellations)
+        _cancel_again(caller, cancellations, at_once=reads)
         return done.result()
 
     async def _answers(self, done: asyncio.Future[Any], wait_s: float) -> bool:
@@ -292,8 +292,13 @@ class Database:
         return True
 
 
-def _cancel_again(caller: asyncio.Task[Any], times: int) -> None:
-    """Let cancellations take effect that were held up."""
+def _cancel_again(caller: asyncio.Task[Any], times: int, *, at_once: bool) -> None:
+    """Let cancellations take effect that were held up: where the caller waits next, or `at_once`, if it needs no value.
+
+    A time limit takes only the second kind for its own; the first one is still on its way when it has ended.
+    """
+    if times and at_once:
+        raise asyncio.CancelledError
     for _ in range(times):
         caller.uncancel()
         caller.cancel()
