@@ -12,6 +12,8 @@ import pytest
 from callgate import Gate, GeminiModel, InteractionsModel
 from callgate.content.read import SKIP_SIGNATURE
 from callgate.gemini.surface import Surface
+from callgate.history.conversation import Conversation
+from callgate.interactions.steps import StepWriter
 from callgate.server import Service, ServiceOptions
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_interactions import FakeInteractions, answer, call, thought
@@ -35,12 +37,12 @@ SCRIPTS = {
 
 
 @contextmanager
-def backend(api: str, script: list[Any]) -> Iterator[tuple[Any, Any, Site]]:
+def backend(api: str, script: list[Any], **settings: Any) -> Iterator[tuple[Any, Any, Site]]:
     """A strict server, a client of Google's SDK for the service before it, and that service."""
     kind, model = (FakeGemini, GeminiModel) if api == "generateContent" else (FakeInteractions, InteractionsModel)
     with kind.in_thread(script) as fake:  # type: ignore[attr-defined]
         surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
-        gate = Gate(model("gemini-3.8-flash", surface=surface), mode="native")
+        gate = Gate(model("gemini-3.8-flash", surface=surface), mode="native", settings=settings)
         with serving(Service(gate, options=ServiceOptions(token=TOKEN))) as site:
             client = genai.Client(api_key=TOKEN, http_options={"base_url": f"http://127.0.0.1:{site.port}"})
             yield fake, client, site
@@ -170,3 +172,19 @@ def test_a_stored_interaction_shows_the_signature_that_its_answer_had() -> None:
             client.interactions.create(model="callgate", input=[made], tools=[WEATHER], previous_interaction_id=first.id)
             assert len(sent_back(fake)) == 1
             assert SKIP_SIGNATURE not in sent_back(fake)
+
+
+def test_a_client_cannot_name_what_google_keeps_for_another_one() -> None:
+    said = {"role": "user", "parts": [{"text": "Hello."}]}
+    with backend("interactions", ["Of another client.", "Hello."], store=True) as (fake, client, site):
+        client.interactions.create(model="callgate", input="A secret.")
+        origin = "interactions:developer:gemini-3.8-flash"
+        seen = StepWriter(origin, vouch=True, media_results=True).seen(Conversation([said]))
+        step = {"type": "model_output", "content": [{"type": "text", "text": "Hi."}]}
+        kept = {"origin": origin, "id": next(iter(fake.state.stored)), "seen": seen, "until": 1e12, "steps": [step]}
+        contents = [said, {"role": "model", "parts": [{"text": "Hi."}], "interaction": kept}, said]
+        got = site.post("/v1beta/models/callgate:generateContent", {"contents": contents}, x_goog_api_key=TOKEN)
+        assert got.status == 200
+        sent = fake.creations[-1]
+        assert "previous_interaction_id" not in sent
+        assert [each["type"] for each in sent["input"]] == ["user_input", "model_output", "user_input"]

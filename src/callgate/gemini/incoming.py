@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from callgate.content.read import INTERACTION
 from callgate.definitions import definitions_from
 from callgate.definitions.gemini_schema import json_schema_from
 from callgate.errors import UsageError
@@ -120,7 +121,9 @@ def _content(value: Any, where: str) -> Content:
     content = _object(value, where)
     given: Any = content.get("parts")
     listed = [cast("Any", given)] if isinstance(given, dict) else _list(given, f"{where}.parts")
-    return {**content, "parts": [_part(part, f"{where}.parts[{place}]") for place, part in enumerate(listed)]}
+    # What is kept at Google is named by our own journal alone: a client could name what belongs to another one.
+    kept = {name: field for name, field in content.items() if name != INTERACTION}
+    return {**kept, "parts": [_part(part, f"{where}.parts[{place}]") for place, part in enumerate(listed)]}
 
 
 def _part(value: Any, where: str) -> Part:
