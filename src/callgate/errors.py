@@ -183,7 +183,11 @@ class ToolsUnsupportedError(InvalidRequestError):
 
 
 class AuthError(ModelError):
-    """The key or the permission is missing or wrong, or the place is not served."""
+    """The key or the permission is missing or wrong, or the place is not served. `status` is the server's error status."""
+
+    def __init__(self, message: str, *, status: str = "", partial: str = "", retryable: bool = False) -> None:
+        super().__init__(message, partial=partial, retryable=retryable)
+        self.status = status
 
 
 class RateLimitedError(ModelError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from callgate.errors import InvalidRequestError
 from callgate.events import CallArgsDelta, CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
-from callgate.interactions.record import Record
+from callgate.interactions.record import Record, call_parts_of
+from callgate.interactions.steps import StepWriter
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, fault, raw, thought
@@ -109,6 +111,48 @@ def test_a_conversation_that_the_server_forgot_is_sent_whole_once_and_nothing_ru
             assert it.notices == (["state_lost"] if stream else [])
             chained = [bool(body.get("previous_interaction_id")) for body in it.fake.creations]
             assert chained == [False, True, True, False, True]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (400, "invalid_request", "Request contains an invalid argument."),
+        (400, "failed_precondition", "Precondition check failed."),
+        (403, "permission_denied", "You do not have permission to access the interaction, or it may not exist."),
+        (404, "NOT_FOUND", "Requested entity was not found."),
+        (409, "already_exists", "It was continued already."),
+        (410, "gone", "It is gone."),
+        (501, "not_implemented", "Not yet."),
+    ],
+)
+def test_whatever_a_server_says_that_continues_nothing_it_is_sent_the_whole_once(
+    status: int, code: str, message: str
+) -> None:
+    class Stateless(FakeInteractions):
+        async def _create(self, exchange: Any) -> None:
+            if "previous_interaction_id" in exchange.request.json:
+                await exchange.error(status, code, message)
+            else:
+                await super()._create(exchange)
+
+    async def story() -> None:
+        ran: list[int] = []
+
+        @tool
+        def act(number: int) -> str:
+            """Acts."""
+            ran.append(number)
+            return "done"
+
+        script = [calls(("act", {"number": 1}), ("act", {"number": 2})), call("act", number=3), "Over."]
+        async with Stateless(script) as fake:
+            async with Gate(model_for(fake, Clock()), [act], mode="native", settings={"store": True}) as gate:
+                reply = await gate.run("Go.")
+            assert (reply.text, sorted(ran)) == ("Over.", [1, 2, 3])
+            chained = ["previous_interaction_id" in body for body in fake.creations]
+            assert chained == [False, True, False, True, False]
 
     run(story)
 
@@ -424,6 +468,29 @@ def test_a_record_belongs_to_its_content() -> None:
             assert Conversation(contents).contents == contents
 
     run(story)
+
+
+def test_the_work_on_an_answer_grows_with_its_calls_and_no_faster() -> None:
+    def work_for(count: int, id: str) -> int:
+        steps = [{**CALL, "id": id.format(number)} for number in range(count)]
+        contents = [{"role": "user", "parts": [{"text": "?"}]}, {"role": "model", "parts": call_parts_of(steps)}]
+        events = 0
+
+        def count_one(*_: Any) -> None:
+            nonlocal events
+            events += 1
+
+        sys.setprofile(count_one)
+        try:
+            call_parts_of(steps)
+            Record.of({**contents[1], "interaction": {"origin": "x", "steps": steps}})
+            StepWriter("x", vouch=True, media_results=True).text(Conversation(contents))
+        finally:
+            sys.setprofile(None)
+        return events
+
+    for id in ("c{}", "c"):
+        assert work_for(400, id) < 5 * work_for(100, id)
 
 
 def test_an_interaction_can_be_deleted() -> None:

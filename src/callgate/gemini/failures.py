@@ -77,7 +77,7 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         told = f"the server does not have the file {lost[1]!r} any more, to which the request refers ({named}): {message}"
         return refusal(InvalidRequestError(told, status=str(named), gone_file=f"files/{lost[1]}"))
     if code in (401, 403) or "API_KEY_INVALID" in reasons or (code == 400 and _BAD_KEY.search(message)):
-        denied = AuthError(f"the server refused the key or its rights ({named}): {message}")
+        denied = AuthError(f"the server refused the key or its rights ({named}): {message}", status=word)
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
     if code == 413 or (code == 400 and _TOO_LARGE.search(message)):
         size = f"{sent.size_bytes:,} bytes"

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from callgate.content.build import say
 from callgate.errors import (
+    AuthError,
     ConnectionLostError,
     InvalidRequestError,
     LimitExceededError,
@@ -86,10 +87,10 @@ async def ask(
                 raise
             is_repeated, accepted = True, None
             yield Notice("waiting", f"The answer broke off within a call and is asked for again: {error}", "warning")
-        except InvalidRequestError as error:
+        except (InvalidRequestError, AuthError) as error:
             if answer.reader.has_said:
                 raise
-            if error.gone_file and bodies.leave_out_file(error.gone_file):
+            if isinstance(error, InvalidRequestError) and error.gone_file and bodies.leave_out_file(error.gone_file):
                 chain = accepted = None  # What the server has kept refers to it, too.
                 yield missing_file_notice(error.gone_file)
                 continue
@@ -101,17 +102,17 @@ async def ask(
 
 
 def _without_state(
-    error: InvalidRequestError, *, is_accepted: bool, chain: Chain | None, own: bool
+    error: InvalidRequestError | AuthError, *, is_accepted: bool, chain: Chain | None, own: bool
 ) -> tuple[str, Chain | None, bool]:
     """Return a sentence of what the server has lost, and the chain and signatures that are left for another request.
 
     Raises:
-        InvalidRequestError: the error, which another request would not help.
+        ModelError: the error, which another request would not help.
     """
     if is_accepted and error.status == "NOT_FOUND":
         return "The server does not know the background run any more, which is begun again", chain, own
     if chain is not None and is_lost_state(error):
-        return "The server does not have the conversation any more, and is sent all of it", None, own
+        return "The server does not continue the conversation that it has, and is sent all of it", None, own
     if own and is_signature_refused(error):
         return "The server refused a signature of its own, and is sent the history without signatures", None, False
     raise error

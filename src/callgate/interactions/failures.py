@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from callgate.errors import BlockedError, InvalidRequestError, ModelError, RateLimitedError
+from callgate.errors import AuthError, BlockedError, InvalidRequestError, ModelError, RateLimitedError
 from callgate.gemini.failures import failure_of_body as failure_of_google
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent, clean, refusal, wait_of_headers
@@ -41,11 +41,6 @@ _GENERATION = {
 _BLOCKED = re.compile(r"request (?:was )?blocked due to", re.IGNORECASE)
 _SIGNATURE = re.compile(r"thought[ _]signature", re.IGNORECASE)
 _DAILY = re.compile(r"per ?day|daily", re.IGNORECASE)
-_STATE = re.compile(
-    r"previous_interaction_id|previous interaction|function response turn|function response parts|in[_ ]progress",
-    re.IGNORECASE,
-)
-_STATELESS = frozenset({"NOT_FOUND", "UNIMPLEMENTED"})
 _NO_PAYLOAD: JsonObject = {"code": "service_unavailable", "message": "the server reports an error and does not say which"}
 
 
@@ -102,11 +97,13 @@ def error_of(error: JsonObject, sent: Sent) -> ModelError:
 
 
 def is_lost_state(error: ModelError) -> bool:
-    """True if a request that builds on a stored interaction was refused for that, so that the whole history helps."""
-    if not isinstance(error, InvalidRequestError):
-        return False
-    said = str(error)
-    return error.status in _STATELESS or bool(_STATE.search(said))
+    """True if a request that builds on a stored interaction may have been refused for that, so that the whole history helps.
+
+    The server has many words for it, and none that is certain: whatever names neither the model nor a tool may be meant.
+    """
+    if isinstance(error, InvalidRequestError):
+        return not error.is_model_unknown and error.tool is None
+    return isinstance(error, AuthError) and error.status == "PERMISSION_DENIED"
 
 
 def is_signature_refused(error: ModelError) -> bool:

@@ -53,7 +53,7 @@ class Record:
         if kept is None or not isinstance(kept.get("origin"), str):
             return None
         steps = objects_in(kept.get("steps"))
-        if not steps or _gist(parts_of(content)) != _gist(part for step in steps for part in parts_of_step(step, steps)):
+        if not steps or _gist(parts_of(content)) != _gist(_parts_of_steps(steps)):
             return None
         seen, until, found = kept.get("seen"), kept.get("until"), kept.get("id")
         return cls(
@@ -75,25 +75,31 @@ def fold(seen: str, encoded: bytes) -> str:
     return hashlib.sha256(seen.encode("ascii") + hashlib.sha256(encoded).digest()).hexdigest()[:32]
 
 
-def parts_of_step(step: JsonObject, steps: Sequence[JsonObject] = ()) -> list[Part]:
-    """The parts of a content that a step is for everybody else. Tools that ran at the server leave none.
-
-    A call that the same answer answers itself is none for us.
-    """
+def parts_of_step(step: JsonObject) -> list[Part]:
+    """The parts of a content that a step is for everybody else. Tools that ran at the server leave none."""
     kind = step.get("type")
     if kind == "model_output":
         return [part for item in _items(step.get("content")) if (part := _part(item)) is not None]
     if kind == "thought":
         texts = [item["text"] for item in _items(step.get("summary")) if isinstance(item.get("text"), str)]
         return [thought_part(text) for text in texts if text]
-    if kind == "function_call" and not _is_answered(step, steps):
-        return [_call(step)]
-    return []
+    return [_call(step)] if kind == "function_call" else []
 
 
 def call_parts_of(steps: Sequence[JsonObject]) -> list[Part]:
     """The parts of the calls that are to be answered."""
-    return [part for step in steps for part in parts_of_step(step, steps) if is_call(part)]
+    return [part for part in _parts_of_steps(steps) if is_call(part)]
+
+
+def _parts_of_steps(steps: Sequence[JsonObject]) -> list[Part]:
+    """The parts of all steps of an answer. A call that the same answer answers itself is none for us."""
+    answered = {str(step.get("call_id")) for step in steps if step.get("type") == "function_result"}
+    return [
+        part
+        for step in steps
+        if step.get("type") != "function_call" or str(step.get("id")) not in answered
+        for part in parts_of_step(step)
+    ]
 
 
 def _call(step: JsonObject) -> Part:
@@ -102,10 +108,6 @@ def _call(step: JsonObject) -> Part:
     return call_from(
         name if isinstance(name, str) else "", {} if args is None else args, wire_id=wire_id if is_wire_id(wire_id) else None
     )
-
-
-def _is_answered(step: JsonObject, steps: Sequence[JsonObject]) -> bool:
-    return any(other.get("type") == "function_result" and other.get("call_id") == step.get("id") for other in steps)
 
 
 def _items(content: Any) -> list[JsonObject]:

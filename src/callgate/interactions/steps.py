@@ -298,13 +298,13 @@ def _decoded(data: str) -> str | None:
 
 def _ids_of(content: Content) -> tuple[str, ...]:
     """An id for every call of a content: the model's own if it can be sent, else one that is the same every time."""
-    ids: list[str] = []
+    ids: dict[str, None] = {}
     for place, call in enumerate(call_parts(content)):
         own = call.get("id")
-        made = str(own) if is_wire_id(own) else f"call_{place}"
+        made = str(own) if is_wire_id(own) and own not in ids else f"call_{place}"
         while made in ids:
             made += "_"
-        ids.append(made)
+        ids[made] = None
     return tuple(ids)
 
 
