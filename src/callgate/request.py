@@ -106,6 +106,9 @@ class ModelRequest:
     accepted: Accepted | None = None
     """The server's word that it has taken this request already."""
 
+    left: Accepted | None = None
+    """Its word about an earlier request whose answer nobody waits for any more, to be stopped there."""
+
     @property
     def contents(self) -> list[Content]:
         """The contents to send: the conversation, and the feedback if there is any."""

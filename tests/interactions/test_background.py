@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interactions.conftest import Clock, model_for, run, scene_of
+from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import Gate, Limits, UsageError
+from callgate import Gate, Limits, UsageError, sessions
 from callgate.errors import RequestTimeoutError, ServerUnavailableError
 from callgate.events import Notice, ThoughtDelta
 from callgate.machine import facts
@@ -118,6 +118,25 @@ def test_a_run_that_the_server_forgot_meanwhile_is_begun_again() -> None:
             async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
                 reply = await gate.run(session="s")
             assert (reply.text, len(fake.creations)) == ("Found.", 2)
+
+    run(story)
+
+
+@pytest.mark.parametrize("how", ["another prompt", "after a rewind", "in the foreground", "by another model"])
+def test_a_run_whose_answer_nobody_waits_for_any_more_is_stopped_at_the_server(how: str) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Never.", "Found."], polls=2) as fake:
+            await interrupted(fake, store)
+            left = [*fake.state.stored]
+            if how == "after a rewind":
+                await sessions.rewind(store, "s")
+            name = "gemini-3.7-flash" if how == "by another model" else MODEL
+            settings = {} if how == "in the foreground" else BEHIND
+            prompt = "Another." if how in ("another prompt", "after a rewind") else None
+            async with Gate(model_for(fake, Clock(), name), store=store, mode="native", **settings) as gate:
+                assert (await gate.run(prompt, session="s")).text == "Found."
+            assert (fake.cancelled, len(fake.creations), fake.breaches) == (left, 2, [])
 
     run(story)
 

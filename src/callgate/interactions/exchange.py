@@ -25,7 +25,7 @@ from callgate.errors import (
 from callgate.events import Notice
 from callgate.gemini.gone_files import missing_file_notice
 from callgate.interactions.agents import is_background, request_for_agent
-from callgate.interactions.answer import COMPLETE, AnswerReader
+from callgate.interactions.answer import COMPLETE, PENDING, AnswerReader
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.failures import is_lost_state, is_signature_refused
 from callgate.interactions.record import fold
@@ -74,6 +74,7 @@ async def ask(
     own = True
     accepted = request.accepted if request.accepted is not None and request.accepted.origin == bodies.origin else None
     is_repeated = False
+    await _stop_others(client, model, request, accepted)
     while True:
         answer = _Answer(client, bodies, model, request, stored=stored, chain=chain, own=own, until=now() + KEPT_S)
         try:
@@ -99,6 +100,19 @@ async def ask(
             what, chain, own = _without_state(error, is_accepted=accepted is not None, chain=chain, own=own_left)
             accepted = None
             yield Notice("state_lost", f"{what}: {error}", "warning")
+
+
+async def _stop_others(client: InteractionsClient, model: str, request: ModelRequest, accepted: Accepted | None) -> None:
+    """Stop what the server may still work on for this conversation, and what is not asked for by its id now."""
+    for one in (request.left, request.accepted):
+        if one is not None and one is not accepted and one.origin.startswith(f"interactions:{client.surface.kind}:"):
+            await _stop(client, model, one.id)
+
+
+async def _stop(client: InteractionsClient, model: str, interaction: str) -> None:
+    """Stop a run at the server. One that is over cannot be stopped, and one that is unknown need not be."""
+    with contextlib.suppress(ModelError):
+        await client.cancel(model, interaction)
 
 
 def _without_state(
@@ -212,6 +226,8 @@ class _Answer:
                 found = [item async for item in items]
             if self.reader.is_over and self.reader.status in COMPLETE:
                 return found
+            if self.reader.status in PENDING:
+                await self._cancel()
         self.reader = self._new_reader()
         return []
 
@@ -378,6 +394,4 @@ class _Answer:
         return end if self.reader.usage is None else {**end, **say(usage=self.reader.usage)}
 
     async def _cancel(self) -> None:
-        """Stop the run at the server. One that is over cannot be stopped, and one that is unknown need not be."""
-        with contextlib.suppress(ModelError):
-            await self._client.cancel(self._model, self.reader.id)
+        await _stop(self._client, self._model, self.reader.id)

@@ -412,6 +412,8 @@ class AskModel:
     """The JSON Schema of the answer. With the tool choice `none` only such an answer is wanted."""
     accepted: ModelAccepted | None = None
     """The request that the server works on already, to be asked for instead of made again."""
+    left: ModelAccepted | None = None
+    """An earlier one whose answer nobody waits for any more, to be stopped."""
 
 
 @dataclass(slots=True)

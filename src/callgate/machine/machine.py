@@ -91,7 +91,8 @@ class RunMachine:
             if (shorten := self._shortening()) is not None:
                 return facts.Todo(shorten=shorten)
             run = self.run
-            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), run.feedback, run.output, run.accepted))
+            choice = self._tool_choice()
+            return facts.Todo(ask_model=facts.AskModel(choice, run.feedback, run.output, run.accepted, run.left))
         if self.phase == "checking":
             return facts.Todo(check_output=facts.CheckOutput(self.run.text, self.run.output or {}))
         return self.calls.todo()
@@ -182,7 +183,7 @@ class RunMachine:
         self.calls.recover(lambda one: one.name in self.tools and self.tools[one.name].repeatable, fact.unknown or UNKNOWN)
 
     def _rewound(self, fact: facts.Rewound) -> None:
-        self.calls, self.run, self.phase = CallBatch(), RunState(), "idle"
+        self.calls, self.run, self.phase = CallBatch(), RunState(left=self.run.unanswered), "idle"
         if fact.contents is not None:
             self.conversation = Conversation(fact.contents)
         self.conversation.cut(fact.contents_kept)
@@ -190,7 +191,7 @@ class RunMachine:
     def _adopted(self, fact: facts.Adopted) -> None:
         self.always.clear()
         self.calls.adopt()
-        self.run.accepted = None  # The answer that a server works on belongs to the other session.
+        self.run.accepted = self.run.left = None  # The answer that a server works on belongs to the other session.
 
     def _unreadable(self, fact: facts.Unreadable) -> None:
         self.quarantined.append(fact.problem)
@@ -211,6 +212,7 @@ class RunMachine:
             start=len(conversation),
             output=fact.output,
             request=fact.request,
+            left=self.run.unanswered,
         )
         if fact.request is not None:
             self.requests.add(fact.request)
@@ -226,7 +228,7 @@ class RunMachine:
             return
         self._spend(fact.usage, fact.cost)
         self._measure(fact.usage)
-        self.run.is_shortened, self.run.accepted = False, None
+        self.run.is_shortened, self.run.accepted, self.run.left = False, None, None
         if fact.finish_reason not in ASK_AGAIN:
             self.run.keep_extras(fact)
         usable = self._usable(fact)
@@ -325,7 +327,7 @@ class RunMachine:
 
     def _model_accepted(self, fact: facts.ModelAccepted) -> None:
         if self.phase == "asking":
-            self.run.accepted = fact
+            self.run.accepted, self.run.left = fact, None
 
     def _model_failed(self, fact: facts.ModelFailed) -> None:
         if self.phase == "asking":

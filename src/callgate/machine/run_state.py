@@ -70,6 +70,8 @@ class RunState:
     finish: facts.Finish | None = None
     accepted: facts.ModelAccepted | None = None
     """The server's word that it has taken the request."""
+    left: facts.ModelAccepted | None = None
+    """The request that a server may still work on, and whose answer nobody waits for any more."""
     held: PendingAnswer | None = None
     """An answer that is not checked yet."""
     repairs: int = 0
@@ -90,6 +92,11 @@ class RunState:
         if metadata or any(map(media_of, parts_of(fact.content))) or server_steps_of(fact.content):
             self.last_extras = AnswerExtras(fact.content, metadata)
             self.answers.append(self.last_extras)
+
+    @property
+    def unanswered(self) -> facts.ModelAccepted | None:
+        """The request that a server may still work on if the conversation goes on without its answer."""
+        return self.accepted or self.left
 
     @property
     def known_cost(self) -> float | None:

@@ -130,6 +130,7 @@ class GateConfig:
             cache=self.cache,
             stream=stream,
             accepted=None if command.accepted is None else Accepted(command.accepted.id, command.accepted.origin),
+            left=None if command.left is None else Accepted(command.left.id, command.left.origin),
         )
 
     async def aclose(self, *, keep_model: bool = False) -> None:
