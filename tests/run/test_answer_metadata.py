@@ -148,8 +148,9 @@ def test_a_resumed_conversation_shows_the_sources_of_its_last_answer_and_has_its
     terminal, store = Terminal(out, err, {}), MemoryStore()
     asyncio.run(Gate(ScriptedModel([ANSWER]), store=store).run("Weather?", session="s"))
     show_recap(SimpleNamespace(run=asyncio.run, session="s"), terminal, SimpleNamespace(store=store))  # type: ignore[arg-type]
-    assert err.getvalue().splitlines()[-3:] == [
+    assert err.getvalue().splitlines()[-4:] == [
         "Oslo is dry.", "[1] a.example: https://a.example/1", "Google Search: oslo: https://www.google.com/search?q=oslo",
+        "safety rating: harassment: low",
     ]  # fmt: skip
     assert terminal.media == [IMAGE]
 
@@ -159,7 +160,10 @@ def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_cha
     terminal = Terminal(out, err, {})
     collector = Collector()
     hostile = CANDIDATE["groundingMetadata"] | {"groundingChunks": [{"web": {"uri": SOURCE.uri, "title": "a\x1b[2Jb"}}]}
-    for event in collector.feed({"candidates": [CANDIDATE | {"groundingMetadata": hostile}]}):
+    likely = {"chosenCandidates": [{"token": "Oslo", "logProbability": -0.5}]}
+    cited = {"citations": [{"uri": "https://b.example", "license": "mit"}]}
+    more = {"groundingMetadata": hostile, "citationMetadata": cited, "logprobsResult": likely}
+    for event in collector.feed({"candidates": [CANDIDATE | more]}):
         terminal.show(event)
     metadata = collector.close().metadata
     assert metadata is not None
@@ -169,6 +173,9 @@ def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_cha
     assert "https://a.example/1" in said
     assert "Google Search: oslo: https://www.google.com/search?q=oslo" in said
     assert "image/png, 0.0 KiB" in said
+    assert "[2] https://b.example (license: mit)" in said
+    assert "safety rating: harassment: low" in said
+    assert "average log probability: -0.5" in said
     assert "\x1b" not in said
     assert terminal.media == [IMAGE]
 

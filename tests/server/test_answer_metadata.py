@@ -38,6 +38,12 @@ CANDIDATE: dict[str, Any] = {
     "avgLogprobs": -0.5,
 }
 ANSWER = {"candidates": [CANDIDATE], "usageMetadata": {"totalTokenCount": 3}, "modelVersion": "gemini-3.8-flash"}
+ABOUT: dict[str, Any] = {
+    "promptFeedback": {"safetyRatings": [{"category": "HARM_CATEGORY_HARASSMENT", "probability": "LOW"}]},
+    "modelStatus": {"modelStage": "DEPRECATED"},
+    "responseId": "r-1",
+}
+"""What Gemini reports outside the candidate."""
 
 
 @pytest.fixture
@@ -101,6 +107,36 @@ def test_a_client_of_gemini_gets_the_details_of_usage(serve: Callable[..., Any])
         body = {"contents": [{"parts": [{"text": "Weather?"}]}]}
         answer = serve(Gate(model)).post("/v1beta/models/callgate:generateContent", body).json
     assert answer["usageMetadata"] == usage
+
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "?"}]}),
+    ("/v1/responses", {"model": "m", "input": "?"}),
+    ("/v1/messages", {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "?"}]}),
+    ("/v1beta/interactions", {"model": "m", "input": "?"}),
+    ("/v1beta/models/m:generateContent", {"contents": [{"parts": [{"text": "?"}]}]}),
+    ("/v1beta/models/m:streamGenerateContent?alt=sse", {"contents": [{"parts": [{"text": "?"}]}]}),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), ASKED, ids=[path for path, _ in ASKED])
+def test_every_endpoint_passes_on_what_is_reported_outside_of_the_candidate(
+    serve: Callable[..., Any], path: str, body: dict[str, Any], stream: bool
+) -> None:
+    """Also media that the form of the endpoint has no field for."""
+    film = {"fileData": {"mimeType": "video/mp4", "fileUri": "https://a.example/film"}}
+    content = {"role": "model", "parts": [{"text": "Dry."}, film]}
+    usage = {"totalTokenCount": 3, "serviceTier": "standard"}
+    said = {**ABOUT, "candidates": [CANDIDATE | {"content": content}], "usageMetadata": usage}
+    with FakeGemini.in_thread([said]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        body = body | ({"stream": True} if stream and "contents" not in body else {})
+        text = serve(Gate(model)).post(path, body).body.decode()
+    for name, value in {**ABOUT, "serviceTier": "standard"}.items():
+        assert f'"{name}":{json.dumps(value, separators=(",", ":"))}' in text
+    assert "video/mp4" in text
+    assert "https://a.example/film" in text
 
 
 def counted(text: int, audio: int = 0, image: int = 0) -> dict[str, Any]:

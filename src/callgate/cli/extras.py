@@ -21,16 +21,32 @@ SOURCES_MAX = 50
 
 
 def source_lines(metadata: AnswerMetadata) -> Iterator[str]:
-    """The sources of an answer, and its search suggestions, which the provider's terms require."""
+    """What is shown of an answer's metadata; the provider's terms require that search suggestions are."""
     for number, source in enumerate(metadata.sources[:SOURCES_MAX], 1):
         name = f"{source.title}: " if source.title and source.title != source.uri else ""
-        yield f"[{number}] {one_line(name + source.uri, LINE_CHARS_MAX)}"
+        license = f" (license: {source.license})" if source.license else ""
+        yield f"[{number}] {one_line(name + source.uri + license, LINE_CHARS_MAX)}"
     if len(metadata.sources) > SOURCES_MAX:
         yield f"... and {len(metadata.sources) - SOURCES_MAX} more sources"
     for read in metadata.urls:
         yield f"{one_line(read.url, LINE_CHARS_MAX)} {'read' if read.ok else 'could not be read'}"
     for found in metadata.search_links:
         yield one_line(f"Google Search: {found.text}: {found.url}", LINE_CHARS_MAX)
+    if metadata.queries and not metadata.search_links:
+        yield one_line(f"searched for: {', '.join(metadata.queries)}", LINE_CHARS_MAX)
+    yield from _rating_lines(metadata)
+
+
+def _rating_lines(metadata: AnswerMetadata) -> Iterator[str]:
+    """The safety ratings that are more than negligible, and how likely the answer was, where that was asked for."""
+    for rating in metadata.safety_ratings:
+        if rating.get("probability") != "NEGLIGIBLE" or rating.get("blocked") is True:
+            category = str(rating.get("category", "")).removeprefix("HARM_CATEGORY_").replace("_", " ")
+            blocked = ", blocked" if rating.get("blocked") is True else ""
+            rated = f"safety rating: {category}: {rating.get('probability', 'unknown')}{blocked}"
+            yield one_line(rated.lower(), LINE_CHARS_MAX)
+    if metadata.logprobs and metadata.avg_logprobs is not None:
+        yield f"average log probability: {metadata.avg_logprobs:.4g}"
 
 
 def step_lines(step: ServerStep, *, mark: str, cut: str) -> Iterator[str]:

@@ -181,7 +181,7 @@ class Terminal:
             self.line(line, color="done" if step.kind == "code_result" else "call")
 
     def sources(self, metadata: AnswerMetadata) -> None:
-        """Show what an answer is based on, and the search suggestions, which the provider's terms require."""
+        """Show what was reported about an answer: its sources, search suggestions, ratings."""
         for line in source_lines(metadata):
             self.line(line, color="quiet")
 

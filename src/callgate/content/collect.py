@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from callgate.content.build import with_args, with_text, without_stream_fields
 from callgate.content.metadata import (
     MetadataCollector,
-    is_routine,
     made_media,
     metadata_of,
-    response_fields,
     server_step,
     server_steps_of,
 )
@@ -140,7 +138,6 @@ class Collector:
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
         self._ratings: list[JsonObject] = []
-        self._about: JsonObject = {}
         """The fields of the response beside its candidates."""
         self._announced: dict[str, FunctionCall] = {}
         """Calls whose arguments arrive as text, by their ids on the wire, until they are complete."""
@@ -149,7 +146,7 @@ class Collector:
         """The arguments of the last call, while they are still streaming."""
         self._has_response = False
         """True if the model has written a function response, which only we may do."""
-        self._metadata: MetadataCollector | None = None
+        self._metadata = MetadataCollector()
         self._chunks = 0
         self._is_plain = False
         """True if the newest chunk is known to be plain JSON."""
@@ -204,7 +201,7 @@ class Collector:
             # Most chunks of a stream have one candidate and nothing else; this is for the others.
             self._usage = usage_of(chunk) or self._usage
             self._model = model_version_of(chunk) or self._model
-            self._about = self._about | response_fields(chunk)
+            self._metadata.feed_response(chunk)
             if has_feedback(chunk):
                 self._blocked = block_of(chunk) or self._blocked
                 self._ratings = block_ratings_of(chunk) or self._ratings
@@ -213,7 +210,6 @@ class Collector:
         self._finish_message = message or self._finish_message
         content: JsonObject | None = candidate.get("content")
         if len(candidate) > (content is not None) + ("index" in candidate) + ("finishReason" in candidate):
-            self._metadata = self._metadata or MetadataCollector()
             self._metadata.feed(candidate)
         if not isinstance(content, dict):
             return self._end_sound() if reason else []
@@ -287,15 +283,8 @@ class Collector:
             finish_message=self._finish_message,
             usage=self._usage,
             model=self._model,
-            raw_metadata=self._raw_metadata(),
+            raw_metadata=self._metadata.raw,
         )
-
-    def _raw_metadata(self) -> tuple[JsonObject, ...]:
-        """Metadata beside the content; empty if it is what every answer has."""
-        reported = () if self._metadata is None else self._metadata.raw
-        if not self._about or (not reported and is_routine(self._about)):
-            return reported
-        return (*reported[:-1], {**(reported[-1] if reported else {}), **self._about})
 
     def _take(self, part: Part) -> list[Event]:
         if self._sound is not None:

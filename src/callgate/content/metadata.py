@@ -21,6 +21,7 @@ from callgate.types import JsonObject, Media, Part
 __all__ = [
     "MetadataCollector",
     "candidate_fields",
+    "fields_about",
     "grounding_fields",
     "is_routine",
     "made_media",
@@ -57,10 +58,15 @@ _STEPS: dict[str, tuple[StepKind, str]] = {
 class MetadataCollector:
     """Collects the metadata of one answer from its chunks, without repetitions."""
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_about", "_fields")
 
     def __init__(self) -> None:
         self._fields: dict[str, list[Any]] = {}
+        self._about: JsonObject = {}
+
+    def feed_response(self, response: Mapping[str, Any]) -> None:
+        """Add what a response or chunk reports outside its candidate."""
+        self._about = self._about | response_fields(response)
 
     def feed(self, candidate: Mapping[str, Any]) -> None:
         """Add what a candidate reports beside its content."""
@@ -76,12 +82,15 @@ class MetadataCollector:
 
     @property
     def raw(self) -> tuple[JsonObject, ...]:
-        """The metadata as received, in as few objects as hold all pieces; empty if there is none."""
+        """The metadata as received, in as few objects as hold all pieces; empty if it is what every answer has."""
         longest = max(map(len, self._fields.values()), default=0)
-        return tuple(
+        reported = tuple(
             {name: pieces[index] for name, pieces in sorted(self._fields.items()) if index < len(pieces)}
             for index in range(longest)
         )
+        if not self._about or (not reported and is_routine(self._about)):
+            return reported
+        return (*reported[:-1], {**(reported[-1] if reported else {}), **self._about})
 
 
 def _extends(new: Any, old: Any) -> bool:
@@ -103,6 +112,11 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
             if name not in _OF_RESPONSE:
                 fields[name] = _joined(fields[name], value) if name in fields else value
     return fields
+
+
+def fields_about(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """Return what raw metadata says outside the candidate: feedback on the prompt, the state of the model, an id."""
+    return {name: value for piece in raw for name, value in piece.items() if name in _OF_RESPONSE}
 
 
 def moved_citations(raw: Sequence[Mapping[str, Any]], offset: int) -> Sequence[Mapping[str, Any]]:

@@ -51,6 +51,16 @@ GROUNDING = {
         {"web": {"uri": "javascript:alert(5)", "title": "<img src=x onerror=alert(6)>"}},
     ],
 }
+REPORTED = {
+    "groundingMetadata": GROUNDING,
+    "safetyRatings": [
+        {"category": "HARM_CATEGORY_HARASSMENT", "probability": "MEDIUM"},
+        {"category": "HARM_CATEGORY_HATE_SPEECH", "probability": "NEGLIGIBLE"},
+    ],
+    "avgLogprobs": -0.25,
+    "logprobsResult": {"chosenCandidates": [{"token": "It", "logProbability": -0.25}]},
+}
+"""What is reported beside the content of an answer."""
 NOTES = """# Notes
 
 - buy bread
@@ -291,7 +301,7 @@ class Puppet(ScriptedModel):
             raise AuthError("the key was refused")
         async for chunk in super().generate(request):
             if prompt.startswith("sources") and chunk.get("candidates", [{}])[0].get("finishReason"):
-                chunk = {**chunk, "candidates": [{**chunk["candidates"][0], "groundingMetadata": GROUNDING}]}
+                chunk = {**chunk, "candidates": [{**chunk["candidates"][0], **REPORTED}]}
             yield chunk
             number += 1
             if prompt.startswith("flow"):

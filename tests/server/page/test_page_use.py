@@ -68,6 +68,9 @@ def test_sources_suggestions_code_pictures_and_sounds_of_an_answer_are_shown_liv
             ["https://www.google.com/search?q=weather+oslo", "noopener noreferrer nofollow", "weather oslo"],
         ]
         expect(sources.locator(".suggestions")).to_contain_text("Google Search suggestions")
+        expect(sources.locator(".rating")).to_have_text(
+            ["Safety rating: harassment: medium", "Average log probability: -0.25"]
+        )
         expect(person.page.locator(".step").first).to_contain_text("print(6 * 7)")
         expect(person.page.locator(".step").last).to_contain_text("42")
         expect(person.page.locator("figure.medium img")).to_have_count(1)

@@ -8,15 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callgate.content.metadata import candidate_fields, made_media, metadata_of, server_steps_of
-from callgate.content.read import is_plain_text, is_thought, parts_of, same_kind_of_text, text_of
+from callgate.content.metadata import candidate_fields, fields_about, made_media, metadata_of, server_steps_of
+from callgate.content.read import is_plain_text, is_thought, media_of, parts_of, same_kind_of_text, text_of
 from callgate.events import plain
 from callgate.metadata import Citation, Source
 from callgate.server.compat.chat_request import EXTRA, GOOGLE
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["AnswerText", "TextBlock", "extra_fields", "logprobs_of", "media_fields", "message_fields", "metadata_fields"]
+__all__ = [
+    "AnswerText",
+    "TextBlock",
+    "extra_fields",
+    "logprobs_of",
+    "media_fields",
+    "message_fields",
+    "metadata_fields",
+    "other_media",
+]
 
 
 def message_fields(content: Content, raw: Sequence[Mapping[str, Any]]) -> JsonObject:
@@ -27,13 +36,14 @@ def message_fields(content: Content, raw: Sequence[Mapping[str, Any]]) -> JsonOb
         for name, value in media_fields(part).items():
             fields[name] = [*fields.get(name, []), *value] if isinstance(value, list) else value
     steps = [plain(step) for step in server_steps_of(content)]
-    return fields | metadata_fields(parts, raw, steps)
+    others = [named for part in parts if (named := other_media(part))]
+    return fields | metadata_fields(parts, raw, steps, others)
 
 
 def media_fields(part: Part) -> JsonObject:
-    """Return the field for an image or a sound that the model made."""
+    """Return the field for an image or a sound that the model made; a message has none for anything else."""
     media = made_media(part)
-    if media is None:
+    if media is None or other_media(part):
         return {}
     data = plain(media)["data"]
     if media.mime_type.startswith("audio/"):
@@ -42,11 +52,23 @@ def media_fields(part: Part) -> JsonObject:
     return {"images": [{"type": "image_url", "image_url": {"url": url}}]}
 
 
-def metadata_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]], steps: Sequence[Any] = ()) -> JsonObject:
+def other_media(part: Part) -> JsonObject:
+    """Return media of the answer that is neither an image nor a sound; empty if it is, or if the part has none."""
+    media = made_media(part)
+    kind = "" if media is None else media.mime_type
+    return {} if media is None or not kind or kind.startswith(("image/", "audio/")) else dict(media_of(part) or {})
+
+
+def metadata_fields(
+    parts: Sequence[Part],
+    raw: Sequence[Mapping[str, Any]],
+    steps: Sequence[Any] = (),
+    media: Sequence[JsonObject] = (),
+) -> JsonObject:
     """Return the annotations of a message, and everything that was reported about it under `extra_content.google`."""
     content = {"parts": list(parts)}
     metadata = metadata_of(raw, content)
-    extra = extra_fields(raw, steps)
+    extra = extra_fields(raw, steps, media)
     if metadata is None:
         return extra
     cited = {source for citation in metadata.citations for source in citation.sources}
@@ -68,9 +90,10 @@ def extra_fields(
     metadata = metadata_of(raw, {})
     extra: JsonObject = {"server_steps": list(steps)} if steps else {}
     extra |= {"media": list(media)} if media else {}
+    about = fields_about(raw)
     if metadata is not None:
         extra |= {"search_links": plain(metadata.search_links)} if metadata.search_links else {}
-        extra |= {"metadata": candidate_fields(raw)}
+        extra |= {name: fields for name, fields in {"metadata": candidate_fields(raw), "response": about}.items() if fields}
     return {EXTRA: {GOOGLE: extra}} if extra else {}
 
 

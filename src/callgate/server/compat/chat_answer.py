@@ -26,7 +26,7 @@ from callgate.content.read import (
 )
 from callgate.definitions import convert
 from callgate.events import plain
-from callgate.server.compat.annotations import logprobs_of, media_fields, message_fields, metadata_fields
+from callgate.server.compat.annotations import logprobs_of, media_fields, message_fields, metadata_fields, other_media
 from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
 from callgate.server.compat.prompts import whole
 from callgate.types import JsonObject, Part, Usage
@@ -115,6 +115,7 @@ class WholeCompletion(_Completion):
         message |= self._calls(calls)
         reported = MetadataCollector()
         reported.feed(candidate)
+        reported.feed_response(chunk)
         message |= message_fields(content, reported.raw)
         native = finish_of(candidate)[0] or "STOP"
         choice = {
@@ -146,6 +147,7 @@ class Pieces(_Completion):
         self._usage: Usage | None = None
         self._texts: list[str] = []
         self._steps: list[JsonObject] = []
+        self._media: list[JsonObject] = []
         self._reported = MetadataCollector()
 
     def feed(self, item: JsonObject) -> bytes:
@@ -154,6 +156,7 @@ class Pieces(_Completion):
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native
         self._reported.feed(candidate)
+        self._reported.feed_response(item)
         content = content_of(item)
         self._steps += [plain(step) for step in server_steps_of(content)]
         said = parts_of(content)
@@ -165,7 +168,7 @@ class Pieces(_Completion):
             return DONE
         reason = self._reason(self._native, has_calls=self._count > 0)
         said: list[Part] = [text_part("".join(self._texts))] if self._texts else []
-        about = metadata_fields(said, self._reported.raw, self._steps)
+        about = metadata_fields(said, self._reported.raw, self._steps, self._media)
         last = self._piece(about) if about else b""
         likely = logprobs_of(self._reported.raw)
         last += self._piece({}, finish_reason=reason, native_finish_reason=self._native, logprobs=likely)
@@ -189,6 +192,8 @@ class Pieces(_Completion):
             yield {"reasoning_content" if is_thought(part) else "content": part["text"]}
         elif fields := media_fields(part):
             yield fields
+        elif named := other_media(part):
+            self._media.append(named)
 
     def _piece(self, delta: JsonObject, **ends: str | JsonObject | None) -> bytes:
         if not self._has_begun:

@@ -319,6 +319,7 @@ class _Collected:
         self._reason = finish_of(candidate)[0] or self._reason
         self._usage = usage_of(chunk) or self._usage
         self._metadata.feed(candidate)
+        self._metadata.feed_response(chunk)
         return said
 
     @property

@@ -99,6 +99,7 @@ class _Answer:
 
     def report(self, chunk: JsonObject) -> None:
         self._reported.feed(candidate_of(chunk))
+        self._reported.feed_response(chunk)
         self._steps += [plain(step) for step in server_steps_of(content_of(chunk))]
 
     @property

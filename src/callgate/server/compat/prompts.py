@@ -29,7 +29,7 @@ from callgate.content.build import (
     with_usage_details,
 )
 from callgate.content.collect import Collector
-from callgate.content.metadata import candidate_fields, moved_citations, step_part
+from callgate.content.metadata import candidate_fields, fields_about, moved_citations, step_part
 from callgate.content.normalize import sendable_part
 from callgate.content.prompt import user_content
 from callgate.content.read import (
@@ -439,7 +439,10 @@ class _AnswerReports:
 
     def added_to(self, last: JsonObject) -> JsonObject:
         """Return the last chunk with all of it."""
-        return with_usage_details(with_fields(last, candidate_fields(self._raw)), details_of_answers(self._used))
+        about = {name: value for name, value in fields_about(self._raw).items() if name != "usageMetadata"}
+        return with_usage_details(
+            {**with_fields(last, candidate_fields(self._raw)), **about}, details_of_answers(self._used)
+        )
 
 
 def _end(run: Run, reply: Reply, has_text: bool, waits: str) -> JsonObject:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
-from callgate.content.metadata import candidate_fields
+from callgate.content.metadata import candidate_fields, fields_about
 from callgate.errors import JsonError
 from callgate.events import (
     ApprovalNeeded,
@@ -262,7 +262,7 @@ class UiStream:
             if event.metadata.search_links:
                 links = {"html": list(event.metadata.search_suggestions), "links": plain(event.metadata.search_links)}
                 yield {"type": "data-search-suggestions", "data": links}
-            yield {"type": "data-metadata", "data": candidate_fields(event.metadata.raw)}
+            yield {"type": "data-metadata", "data": candidate_fields(event.metadata.raw) | fields_about(event.metadata.raw)}
 
     def _text(self, kind: str, text: str) -> Iterator[JsonObject]:
         yield from self._step()

@@ -16,18 +16,27 @@ const link = (url, text) => {
   return el("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", referrerpolicy: "no-referrer" }, shown(text));
 };
 
-/** The sources, suggestions and pages of one answer; null if there are none. */
+/** The sources, suggestions, pages and ratings of one answer; null if there are none. */
 export function sourcesView(metadata) {
   const { sources = [], search_links: links = [], urls = [], queries = [] } = metadata;
-  if (!sources.length && !links.length && !urls.length) return null;
+  const rated = ratings(metadata);
+  if (![sources, links, urls, queries, rated].some((found) => found.length)) return null;
   return el(
     "div",
     { class: "sources", role: "group", "aria-label": "Sources" },
-    sources.length > 0 && [el("h3", {}, "Sources"), el("ol", {}, sources.map((source) => el("li", {}, link(source.uri, source.title || source.uri), source.domain && source.domain !== source.title && el("span", { class: "quiet" }, " ", shown(source.domain)))))],
+    sources.length > 0 && [el("h3", {}, "Sources"), el("ol", {}, sources.map((source) => el("li", {}, link(source.uri, source.title || source.uri), source.domain && source.domain !== source.title && el("span", { class: "quiet" }, " ", shown(source.domain)), source.license && el("span", { class: "quiet" }, " license: ", shown(source.license)))))],
     urls.length > 0 && [el("h3", {}, "Pages read"), el("ul", {}, urls.map((read) => el("li", {}, link(read.url, read.url), !read.status.endsWith("_SUCCESS") && el("span", { class: "quiet" }, " could not be read"))))],
     links.length > 0 && el("p", { class: "suggestions" }, el("span", { class: "quiet" }, "Google Search suggestions"), links.map(({ text, url }) => el("span", { class: "chip" }, link(url, text)))),
-    !links.length && queries.length > 0 && el("p", { class: "quiet" }, `Searched for: ${queries.join(", ")}`),
+    !links.length && queries.length > 0 && el("p", { class: "quiet" }, `Searched for: ${shown(queries.join(", "))}`),
+    rated.map((line) => el("p", { class: "quiet rating" }, shown(line))),
   );
+}
+
+/** Safety ratings that are more than negligible, and how likely the answer was, where that was asked for. */
+function ratings({ safety_ratings: given = [], logprobs = [], avg_logprobs: average }) {
+  const serious = given.filter(({ probability, blocked }) => probability !== "NEGLIGIBLE" || blocked === true);
+  const words = ({ category = "", probability = "unknown", blocked }) => `${String(category).replace("HARM_CATEGORY_", "").replaceAll("_", " ")}: ${probability}${blocked === true ? ", blocked" : ""}`.toLowerCase();
+  return [...serious.map((rating) => `Safety rating: ${words(rating)}`), ...(logprobs.length && typeof average === "number" ? [`Average log probability: ${Number(average.toPrecision(4))}`] : [])];
 }
 
 const STEPS = { code: "Code run by the provider", code_result: "Output of the code", tool_call: "Tool run by the provider", tool_result: "Result of the provider's tool" };
