@@ -24,6 +24,8 @@ FLASH = Price(input=0.3, output=2.5, cached=0.03, audio=1.0, cached_audio=0.1)
         ("gemini-4-argon", "2026-12-01", Price(input=4, output=20, cached=0.2)),
         ("publishers/google/models/gemini-2.5-flash-001", "2026-11-17", FLASH),
         ("gemini-2.5-flash-preview-09-2025", "2026-11-17", FLASH),
+        ("gemini-2.5-flash-preview-tts", "2026-11-17", Price(input=0.5, output=10)),
+        ("gemini-2.5-pro-preview-tts", "2026-11-17", Price(input=1, output=20)),
         ("gpt-4.1-2025-04-14", "2026-11-17", Price(input=2, output=8, cached=0.5)),
         ("gemini-2.5-flash-image", "2026-11-17", None),
         ("gemini-flash-latest", "2026-11-17", None),

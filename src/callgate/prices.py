@@ -26,7 +26,7 @@ Row: TypeAlias = "tuple[tuple[str, Price], ...]"
 """Prices of a model, oldest first, each with the first day on which it applies; an empty day means always."""
 
 # Names of versions, previews and days; what is left is the name in the table.
-_ENDING = re.compile(r"(?:-\d{2,4}-\d{2,4}(?:-\d{2,4})?|-\d{3}|-latest|-customtools|-preview|@[\w.-]+)$")
+_ENDING = re.compile(r"(?:-\d{2,4}-\d{2,4}(?:-\d{2,4})?|-\d{3}|-latest|-customtools|-preview|@[\w.-]+)$|-preview(?=-tts$)")
 
 
 class PriceTable:

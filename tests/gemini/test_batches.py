@@ -16,6 +16,7 @@ from callgate.errors import InvalidRequestError, ModelError, ServerUnavailableEr
 from callgate.events import Notice
 from callgate.gemini import batches
 from callgate.gemini.client import GeminiClient
+from callgate.gemini.resources import ResourceClient
 from callgate.gemini.surface import surface_from_environment
 from callgate.history.conversation import Conversation
 from callgate.machine.facts import ModelAccepted
@@ -117,6 +118,19 @@ def test_one_failed_request_of_a_batch_is_one_error() -> None:
             first, second = await gate.run_many(["First?", "Second?"], batch=True, return_errors=True)
             assert getattr(first, "text", "") == "One."
             assert isinstance(second, ServerUnavailableError)
+
+    run(story)
+
+
+def test_a_fault_that_keeps_a_batch_from_being_sent_is_the_error_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*given: Any, **more: Any) -> Any:
+        raise ImportError("no certificates")
+
+    async def story() -> None:
+        async with FakeGemini([]) as fake, Gate(model_of(fake)) as gate:
+            monkeypatch.setattr(ResourceClient, "call", broken)
+            [failed] = await gate.run_many(["First?"], batch=True, return_errors=True)
+            assert (type(failed), str(failed)) == (ImportError, "no certificates")
 
     run(story)
 

@@ -124,6 +124,16 @@ def test_an_alias_that_cannot_be_used_is_refused_with_the_reason(aliases: Any, s
         Gate(ScriptedModel(["Done."]), tools=[status, wipe, look], tool_aliases=aliases)
 
 
+def test_a_tool_of_one_run_cannot_take_the_alias_of_another_tool() -> None:
+    def erase() -> str:
+        """Erase."""
+        return "erased"
+
+    gate = gate_for(call("erase", name="sda"))
+    with pytest.raises(UsageError, match="alias 'erase' of tool_aliases is not used: another tool has this name"):
+        gate.run_sync("Wipe it", tools=[erase])
+
+
 @pytest.mark.parametrize("aliases", [{"status": "wipe"}, {"status": "wipe", "wipe": "look"}])
 def test_an_alias_that_a_tool_of_the_program_has_is_refused_beside_servers_that_start_later(aliases: dict[str, str]) -> None:
     server = McpServer("git", command=["no-such-program"])

@@ -105,7 +105,7 @@ def _prompt_parts(item: Any) -> list[Part]:
             raise UsageError(f"{item.path!r} must be read first: pass it to run(), or pass Media(data=...)")
         return [media_part(item)]
     if not isinstance(item, OBJECT):
-        raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+        raise UsageError(f"a prompt may hold text, bytes, Path, Media and parts (dicts), not {type(item).__name__!r}")
     part: Part = dict(cast("Mapping[str, Any]", item))
     if is_nonempty_text(part):
         return [part]

@@ -170,11 +170,11 @@ class BatchQueue:
             for ticket in tickets:
                 if ticket.place.done():
                     continue
-                if isinstance(error, ModelError):
+                if isinstance(error, Exception):
                     ticket.place.set_exception(error)
                 else:
                     ticket.place.cancel()
-            if not isinstance(error, ModelError):
+            if not isinstance(error, Exception):
                 raise
             return
         self._open.add(name)

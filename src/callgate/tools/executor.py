@@ -73,9 +73,7 @@ class Executor:
         self.toolsets: list[Toolset] = []
         """The origins of tools, functions of the program excepted."""
         self.register(*tools)
-        for tool, complaint in zip(self._aliases.unused, self._alias_complaints(), strict=True):
-            if not self._live or self._aliases.names[tool] in self._own:  # Others may come with the live tools.
-                raise UsageError(complaint)
+        self._refuse_unused_aliases()
 
     def register(self, *tools: object) -> None:
         """Add functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
@@ -105,6 +103,7 @@ class Executor:
 
         Raises:
             ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
+            UsageError: a further tool has the alias of another as its name.
         """
         other = Executor(limits=self.limits)
         other._aliases = ToolAliases(self._aliases.names)
@@ -113,6 +112,7 @@ class Executor:
         for toolset in self._live.toolsets:
             other._live.add(replaced.get(toolset.name, toolset))
         other.register(*tools)
+        other._refuse_unused_aliases()
         return other
 
     def replace(self, tool: Runnable) -> None:
@@ -174,6 +174,16 @@ class Executor:
     def complaints(self) -> list[str]:
         """Return warnings about the origins of tools."""
         return [*self._live.complaints(), *self._alias_complaints()]
+
+    def _refuse_unused_aliases(self) -> None:
+        """Refuse an alias that names no tool or another one; not one whose tool may come with the live tools.
+
+        Raises:
+            UsageError: there is one.
+        """
+        for tool, complaint in zip(self._aliases.unused, self._alias_complaints(), strict=True):
+            if not self._live or self._aliases.names[tool] in self._own:
+                raise UsageError(complaint)
 
     def _alias_complaints(self) -> list[str]:
         return [
