@@ -25,11 +25,29 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "callgate": (("callgate",), "what most programs import"),
     "events": (("callgate.events",), "the events of a run"),
     "errors": (("callgate.errors",), "the exceptions"),
-    "types": (("callgate.types",), "further types in the signatures of `callgate`"),
-    "metadata": (("callgate.metadata",), "sources, citations and other data about an answer"),
+    "types": (
+        (
+            "callgate.types",
+            "callgate.calls.observer: Emit",
+            "callgate.content.prompt: Prompt",
+            "callgate.declaration: BuiltIn",
+            "callgate.definitions.conversion: Converted",
+            "callgate.definitions.format: Kind",
+            "callgate.definitions.function: Isolation RunIn",
+            "callgate.models.choice: Api ModelLike",
+            "callgate.run.inputs: CacheLike",
+            "callgate.run.many: ReportProgress",
+            "callgate.run.run_options: ManyOptions RunOptions",
+        ),
+        "further types in the signatures of `callgate`",
+    ),
+    "metadata": (
+        ("callgate.metadata", "callgate.content.sounds: playable"),
+        "sources, citations and other data about an answer",
+    ),
     "prices": (("callgate.prices: PriceTable PRICES_DATE BATCH_FACTOR",), "the prices of the usual models"),
     "permission": (
-        ("callgate.permission", "callgate.permission.audit: records_of verify"),
+        ("callgate.permission", "callgate.permission.audit: Verified records_of verify"),
         "policies and the audit log",
     ),
     "sessions": (("callgate.sessions",), "stored sessions: state, fork, rewind, export"),
@@ -45,32 +63,70 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "workers": (("callgate.workers",), "tools in worker processes"),
     "host": (("callgate.host: call call_sync",), "calls of other tools, from inside a tool"),
     "mcp": (
-        ("callgate.mcp", "callgate.mcp.serve", "callgate.mcp.web: Endpoint", "callgate.server.mcp_http: http_app"),
+        (
+            "callgate.mcp",
+            "callgate.mcp.serve",
+            "callgate.mcp.web: Endpoint",
+            "callgate.mcp.host: Elicit Login Sample",
+            "callgate.mcp.oauth_client: AuthMethod",
+            "callgate.server.mcp_http: http_app",
+        ),
         "MCP servers and clients",
     ),
     "models": (
-        ("callgate.models: Model ModelRequest Item Mode", "callgate.models.prompted", "callgate.models.embedded"),
+        (
+            "callgate.models: Model ModelRequest Item Mode",
+            "callgate.request: Accepted Embeddings PartialCall",
+            "callgate.models.prompted",
+            "callgate.models.embedded",
+        ),
         "the protocol of models, prompted calling, the embedded model",
     ),
-    "gemini": (("callgate.gemini", "callgate.gemini.surface: Surface GoogleTokens"), "Gemini: response reader, endpoints"),
-    "prompted": (("callgate.prompted",), "the parser and the prompts of prompted calling"),
+    "gemini": (
+        ("callgate.gemini", "callgate.gemini.surface: Surface GoogleTokens Tokens"),
+        "Gemini: response reader, endpoints",
+    ),
+    "prompted": (
+        ("callgate.prompted", "callgate.prompted.outcomes: ErrorCode"),
+        "the parser and the prompts of prompted calling",
+    ),
     "transport": (
-        ("callgate.wire.transport: CustomTransport TransportResponse",),
+        ("callgate.wire.transport: CustomResponse CustomTransport HttpClientLike Transport TransportResponse",),
         "protocols of a custom HTTP client",
     ),
-    "server": (("callgate.server",), "the HTTP service as an ASGI application"),
+    "server": (
+        (
+            "callgate.server",
+            "callgate.server.identity: Identities Principal",
+            "callgate.server.peers: Peers",
+            "callgate.server.providers: Providers",
+        ),
+        "the HTTP service as an ASGI application",
+    ),
     "config": (
-        ("callgate.config: load_settings Settings Value Setting ConfigError",),
+        ("callgate.config: load_settings Settings Value Setting ConfigError", "callgate.config.table: Kind Project"),
         "the settings of the command",
     ),
-    "timeline": (("callgate.timeline: spans_of svg_of Span", "callgate.telemetry: record_content"), "timelines and traces"),
+    "timeline": (
+        (
+            "callgate.timeline: spans_of svg_of Span",
+            "callgate.timeline.spans: SpanKind",
+            "callgate.telemetry: record_content",
+        ),
+        "timelines and traces",
+    ),
     "adapters": (("callgate.adapters",), "other frameworks, in both directions"),
     "testing": (
         (
             "callgate.testing",
             "callgate.testing.fake_gemini: fault",
-            "callgate.testing.exchange: Request",
+            "callgate.testing.exchange: Clock Request",
+            "callgate.testing.fault_row: FaultStep",
+            "callgate.testing.http_lines: HttpRequest",
             "callgate.testing.google_declarations: Refusal",
+            "callgate.testing.chat_rules: ChatRefusal",
+            "callgate.testing.message_rules: MessageRefusal",
+            "callgate.testing.interaction_fields: InteractionRefusal",
             "callgate.testing.fake_resources: FakeResources FakeFile",
             "callgate.testing.fake_batches: FakeBatches",
         ),
@@ -151,9 +207,13 @@ def docs_of_fields(source: Any) -> dict[str, str]:
     except (OSError, TypeError):
         return {}
     body = ast.parse(text).body
-    if inspect.isclass(source):
-        body = typing.cast("ast.ClassDef", body[0]).body
     found: dict[str, str] = {}
+    if inspect.isclass(source):
+        stated = typing.cast("ast.ClassDef", body[0])
+        body = stated.body
+        bases = [getattr(sys.modules[source.__module__], getattr(base, "id", ""), None) for base in stated.bases]
+        for base in filter(typing.is_typeddict, bases):  # A `TypedDict` does not know its bases.
+            found |= docs_of_fields(base)
     for statement, after in itertools.pairwise(body):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
         words = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None

@@ -20,6 +20,7 @@ __all__ = ["Emit", "observer_of", "redacted"]
 
 EventT = TypeVar("EventT", bound=Event)
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
+"""An async function that is given each event of a run."""
 
 
 def observer_of(watch: Emit | None) -> Emit | None:

@@ -21,7 +21,7 @@ SOURCES_MAX = 50
 
 
 def source_lines(metadata: AnswerMetadata) -> Iterator[str]:
-    """What is shown of an answer's metadata; the provider's terms require that search suggestions are."""
+    """Lines about an answer: its sources, and its search suggestions, which the provider's terms require."""
     for number, source in enumerate(metadata.sources[:SOURCES_MAX], 1):
         name = f"{source.title}: " if source.title and source.title != source.uri else ""
         license = f" (license: {source.license})" if source.license else ""
@@ -40,7 +40,7 @@ def source_lines(metadata: AnswerMetadata) -> Iterator[str]:
 def _rating_lines(metadata: AnswerMetadata) -> Iterator[str]:
     """The safety ratings that are more than negligible, and how likely the answer was, where that was asked for."""
     for rating in metadata.safety_ratings:
-        if rating.get("probability") != "NEGLIGIBLE" or rating.get("blocked") is True:
+        if rating.get("category") and (rating.get("probability") != "NEGLIGIBLE" or rating.get("blocked") is True):
             category = str(rating.get("category", "")).removeprefix("HARM_CATEGORY_").replace("_", " ")
             blocked = ", blocked" if rating.get("blocked") is True else ""
             rated = f"safety rating: {category}: {rating.get('probability', 'unknown')}{blocked}"

@@ -17,7 +17,9 @@ from callgate.types import Limits
 __all__ = ["SETTINGS", "Kind", "Setting", "closest", "nearest", "setting_of"]
 
 Kind: TypeAlias = Literal["text", "whole", "number", "flag", "texts", "list", "table"]
+"""The kind of a setting's value."""
 Project: TypeAlias = Literal["yes", "no", "stricter", "adds"]
+"""The right of a project's file to set a setting: always, never, only to something stricter, or as an addition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,9 +114,10 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
     return fields
 
 
-def fields_about(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
-    """Return what raw metadata says outside the candidate: feedback on the prompt, the state of the model, an id."""
-    return {name: value for piece in raw for name, value in piece.items() if name in _OF_RESPONSE}
+def fields_about(raw: Sequence[Mapping[str, Any]], *, usage: bool = True) -> JsonObject:
+    """Return what raw metadata says outside the candidate: feedback on the prompt, the state of the model, usage."""
+    names = _OF_RESPONSE if usage else _ABOUT
+    return {name: value for piece in raw for name, value in piece.items() if name in names}
 
 
 def moved_citations(raw: Sequence[Mapping[str, Any]], offset: int) -> Sequence[Mapping[str, Any]]:

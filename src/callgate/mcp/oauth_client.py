@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["OAuthClient", "login_provider", "machine_provider", "oauth_client_of", "registered"]
 
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "none"]
+"""The way in which a client authenticates at the token endpoint."""
 _METHODS = ("client_secret_basic", "client_secret_post", "none")
 # Key of a file -> field. `auth` with upper-case keys is Cursor's spelling.
 _FIELDS = {

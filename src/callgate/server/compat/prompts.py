@@ -439,7 +439,7 @@ class _AnswerReports:
 
     def added_to(self, last: JsonObject) -> JsonObject:
         """Return the last chunk with all of it."""
-        about = {name: value for name, value in fields_about(self._raw).items() if name != "usageMetadata"}
+        about = fields_about(self._raw, usage=False)
         return with_usage_details(
             {**with_fields(last, candidate_fields(self._raw)), **about}, details_of_answers(self._used)
         )

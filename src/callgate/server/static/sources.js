@@ -34,7 +34,7 @@ export function sourcesView(metadata) {
 
 /** Safety ratings that are more than negligible, and how likely the answer was, where that was asked for. */
 function ratings({ safety_ratings: given = [], logprobs = [], avg_logprobs: average }) {
-  const serious = given.filter(({ probability, blocked }) => probability !== "NEGLIGIBLE" || blocked === true);
+  const serious = given.filter(({ category, probability, blocked }) => category && (probability !== "NEGLIGIBLE" || blocked === true));
   const words = ({ category = "", probability = "unknown", blocked }) => `${String(category).replace("HARM_CATEGORY_", "").replaceAll("_", " ")}: ${probability}${blocked === true ? ", blocked" : ""}`.toLowerCase();
   return [...serious.map((rating) => `Safety rating: ${words(rating)}`), ...(logprobs.length && typeof average === "number" ? [`Average log probability: ${Number(average.toPrecision(4))}`] : [])];
 }
