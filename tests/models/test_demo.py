@@ -202,5 +202,12 @@ def test_a_zone_that_is_none_is_a_sentence(zone: str) -> None:
         current_time(zone)
 
 
+@pytest.mark.parametrize(("city", "zone"), [("tokyo", "Asia/Tokyo"), ("New York", "America/New_York"), ("EST", "EST")])
+def test_a_city_is_a_name_of_its_zone(city: str, zone: str) -> None:
+    from callgate.cli.demo_tools import _zone  # pyright: ignore[reportPrivateUsage]
+
+    assert str(_zone(city)) == zone
+
+
 def test_utc_needs_no_database() -> None:
     assert set(current_time("utc")) == {"timezone", "time", "date"}

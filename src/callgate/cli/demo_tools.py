@@ -71,7 +71,7 @@ def current_time(timezone: str = "UTC") -> dict[str, str]:
     """Get the current time in a time zone.
 
     Args:
-        timezone: A name of the IANA database, such as Europe/Oslo, or UTC.
+        timezone: A city such as Tokyo, a name of the IANA database such as Europe/Oslo, or UTC.
     """
     now = datetime.now(_zone(timezone))
     return {"timezone": timezone, "time": now.strftime("%H:%M"), "date": now.date().isoformat()}
@@ -146,9 +146,13 @@ def _bounded(value: Any) -> int | float:
 def _zone(name: str) -> tzinfo:
     if name.upper() in ("UTC", "GMT", "Z"):
         return UTC  # Without the database of the zoneinfo module, too.
-    from zoneinfo import ZoneInfo
+    from zoneinfo import ZoneInfo, available_timezones
 
+    city = "_".join(name.split()).casefold()
     try:
-        return ZoneInfo(name)
+        zones = {zone.rpartition("/")[2].casefold(): zone for zone in sorted(available_timezones(), reverse=True)}
+        return ZoneInfo(name if "/" in name else zones.get(city, name))
     except (LookupError, ValueError, OSError):
-        raise ToolError(f"There is no time zone {name!r}; use a name such as 'Europe/Oslo', or 'UTC'.") from None
+        raise ToolError(
+            f"There is no time zone {name!r}; use a city such as 'Oslo', a name such as 'Europe/Oslo', or 'UTC'."
+        ) from None

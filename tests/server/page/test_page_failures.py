@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -124,6 +125,64 @@ def test_the_timeline_of_an_exchange_is_its_own_after_an_undo(person: Any) -> No
     }"""
     )
     assert first == [[["run-1"]], ["hello one", "hello two"]]
+
+
+def test_calls_that_ended_badly_are_told_apart_in_the_timeline_and_many_good_ones_fold(person: Any, served: Any) -> None:
+    def shown() -> tuple[list[str], int, list[str]]:
+        person.page.wait_for_selector(".timeline .label.bad")
+        labels = person.page.locator(".timeline .label.bad").all_text_contents()
+        names = person.page.locator(".timeline .label title").all_text_contents()
+        return sorted(labels), person.page.locator(".timeline .bar.running.bad").count(), names
+
+    person.say("mixed")
+    person.decide("no")
+    person.rest()
+    labels, bars, names = shown()
+    assert labels == ["✗ denied", "✗ failed"]
+    assert bars == 1
+    assert {f"echo the same beginning of each call, {number}" for number in range(8)} < set(names)
+    fold = person.page.locator("details.calls")
+    assert fold.locator("summary").inner_text().split("\n") == ["8 calls done", "echo × 8"]
+    assert not fold.locator(".call").first.is_visible()
+    assert person.page.locator(".call[data-state=failed]").is_visible()
+    person.page.reload()
+    person.page.wait_for_selector("details.calls")
+    assert shown()[:2] == (labels, bars)
+    person.page.locator(".turn").focus()
+    person.page.keyboard.press("o")
+    assert fold.locator(".call").first.is_visible()
+
+
+def test_what_holds_words_of_a_script_from_right_to_left_stands_on_the_right(person: Any) -> None:
+    person.ask("persian")
+    sides = "nodes => nodes.map(node => getComputedStyle(node).direction)"
+    assert person.page.locator(".answer :is(.table, ul, blockquote)").evaluate_all(sides) == ["rtl"] * 3
+    assert person.page.locator(".answer td").last.inner_text() == "a\nb ©"
+
+
+def test_changed_arguments_outlive_a_change_elsewhere_and_a_deleted_conversation_is_said_to_be_gone(
+    person: Any, served: Any
+) -> None:
+    def request(method: str, **more: Any) -> None:
+        headers = {"content-type": "application/json"}
+        how = {"method": method, "headers": headers, "body": json.dumps(more) if more else None}
+        person.page.evaluate("([id, how]) => fetch(`/api/v1/sessions/${id}`, how)", [person.session, how])
+
+    person.say("write")
+    person.page.wait_for_selector("[data-answer=yes]")
+    served.kill()
+    served.start()  # from here on the page reads the session, and draws it anew whenever somebody writes to it
+    person.page.wait_for_selector("#stop", state="hidden")
+    person.page.locator("[data-key=e]").click()
+    person.page.locator(".editor textarea").last.fill("my own words")
+    request("PATCH", title="Renamed elsewhere")
+    expect(person.page.locator("#title")).to_have_text("Renamed elsewhere")
+    assert person.page.locator(".editor textarea").last.input_value() == "my own words"
+    assert person.page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    person.page.fill("#prompt", "a draft")
+    request("DELETE")
+    person.page.get_by_text("That conversation was deleted.").wait_for()
+    assert (person.session, person.page.input_value("#prompt")) == ("", "a draft")
 
 
 def test_a_conversation_that_a_newer_version_has_written_to_is_named_so_and_the_others_go_on(

@@ -9,7 +9,7 @@ import { Choice, branches, drawTheme, nextTheme, settings } from "./settings.js"
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
 import { listen } from "./keys.js";
-import { banner, drawLink, link, notify, remark, say, sayNow } from "./notices.js";
+import { banner, drawLink, link, notify, remark, say, sayNow, told } from "./notices.js";
 import { palette } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Params } from "./params.js";
@@ -85,6 +85,13 @@ const page = {
     if (reply?.approvals?.length) return;
     if (!reply || reply.finish_reason === "cancelled" || talk.session?.state === "interrupted") composer.unqueue();
     else if (composer.queue.length) talk.send(composer.next(), choice.value);
+  },
+  deleted() {
+    const typed = prompt.value;
+    fresh();
+    remark("That conversation was deleted.");
+    if (typed) starter(typed);
+    list.load();
   },
   fork: deed(async (id, exchange) => {
     const { session } = await api.fork(id, { after: exchange });
@@ -286,7 +293,7 @@ async function undo() {
   composer.restore(message(said, parts));
   prompt.focus();
   const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
-  remark(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
+  told(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
   list.load();
 }
 

@@ -9,13 +9,13 @@ import { asciiJson, count, digest, isForeign, plain, shown } from "./text.js";
 const GUARD_MS = 600;
 
 /**
- * The form for one call. `asked` is `{call, reason, preview}`; `send` takes the answer's body and resolves when the service
- * has it, or throws a sentence.
+ * The form for one call. `asked` is `{call, reason, preview}`; the card sets `send`, which takes the answer's body and resolves
+ * when the service has it, or throws a sentence.
  */
 export class ApprovalForm {
-  constructor(asked, send) {
+  constructor(asked) {
     this.call = asked.call;
-    this.send = send;
+    this.send = null;
     this.since = performance.now();
     this.note = el("input", { type: "text", id: freshId("why"), maxlength: "2000", autocomplete: "off" });
     this.confirm = el("input", { type: "text", id: freshId("confirm"), maxlength: "1000", autocomplete: "off", spellcheck: "false" });
@@ -131,6 +131,16 @@ export class ApprovalForm {
 
   busy(isBusy) {
     for (const each of this.node.querySelectorAll("button, textarea, input")) each.disabled = isBusy;
+  }
+
+  /** The card around it is drawn anew: whoever types in the form goes on where they were. */
+  leave() {
+    this.focused = this.node.contains(document.activeElement) ? document.activeElement : null;
+  }
+
+  enter() {
+    this.focused?.focus({ preventScroll: true });
+    this.focused = null;
   }
 
   press(key) {

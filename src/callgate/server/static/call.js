@@ -29,9 +29,11 @@ export function stateView(state) {
 }
 
 export class CallCard {
-  constructor(call, { answer }) {
+  /** `does` has answer(callId, body) and forms: those of calls that wait, by id, which outlive a card that is drawn anew. */
+  constructor(call, { answer, forms }) {
     this.call = call;
     this.answerWith = answer;
+    this.forms = forms;
     this.state = "proposed";
     this.argsText = "";
     this.times = { proposed: performance.now() };
@@ -64,6 +66,11 @@ export class CallCard {
     return FINAL.has(this.state);
   }
 
+  /** Whether it can stand in a line with others: it went well, shows nothing of its own, and nobody is at it. */
+  get canFold() {
+    return this.state === "finished" && this.body.hidden && !this.outcome?.media?.length && !this.node.contains(document.activeElement);
+  }
+
   /** The call in a few words. */
   get label() {
     const [first] = Object.values(this.call.args || {});
@@ -72,6 +79,8 @@ export class CallCard {
 
   open(isOpen) {
     this.body.hidden = !isOpen;
+    const fold = this.node.closest(".calls");
+    if (isOpen && fold) fold.open = true;
     this.toggle.setAttribute("aria-expanded", String(isOpen));
     if (isOpen && this.stale) this.drawBody();
   }
@@ -102,17 +111,24 @@ export class CallCard {
     this.describe(asked.call);
     this.preview = asked.preview;
     this.become("awaiting");
-    this.form = new ApprovalForm({ ...asked, call: this.call }, async (body) => {
+    const whole = { ...asked, call: this.call };
+    const words = JSON.stringify(whole);
+    const kept = this.forms.get(this.call.id);
+    this.form = kept?.words === words ? kept.form : new ApprovalForm(whole);
+    this.forms.set(this.call.id, { words, form: this.form });
+    this.form.send = async (body) => {
       await this.answerWith(this.call.id, body);
       this.tag.hidden = !body.arguments;
-    });
+    };
     refill(this.asking, this.form.node);
+    this.form.enter();
   }
 
   settle() {
     if (!this.form) return;
     const hadFocus = this.form.node.contains(document.activeElement) || (this.form.isAnsweredHere && document.activeElement === document.body);
     this.form = null;
+    this.forms.delete(this.call.id);
     this.asking.replaceChildren();
     if (hadFocus) this.toggle.focus();
   }

@@ -123,7 +123,7 @@ function readTable(lines, at) {
   if (head.length !== rule.length) return null;
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && !BLANK.test(lines[end])) end += 1;
-  const align = rule.map((cell) => (/^:.*:$/.test(cell) ? "center" : cell.endsWith(":") ? "right" : "left"));
+  const align = rule.map((cell) => (/^:.*:$/.test(cell) ? "center" : cell.endsWith(":") ? "right" : cell.startsWith(":") ? "left" : null));
   const rows = lines.slice(at + 2, end).map((line) => cells(line).slice(0, head.length));
   return { kind: "table", head, align, rows, end };
 }
@@ -168,23 +168,27 @@ const VIEWS = {
     const href = /^<?([^\s<>]{1,2000})>?(?:[ \t]+(?:"[^"]*"|'[^']*'|\([^)]*\)))?[ \t]*$/.exec(block.text)?.[1] ?? "";
     return el("p", { class: "definition", "data-name": named(block.id), "data-href": isSafe(href) ? href : null, hidden: isSafe(href) }, shown(`[${block.id}]: ${block.text}`));
   },
-  quote: (block, depth) => el("blockquote", {}, views(block.lines, depth + 1)),
+  quote: (block, depth) => el("blockquote", { dir: direction(block.lines) }, views(block.lines, depth + 1)),
   code: codeView,
   formula: (block) => el("pre", { class: "math", tabindex: "0", "aria-label": "Formula in TeX" }, shown(block.text)),
   list: (block, depth) =>
-    el(block.ordered ? "ol" : "ul", block.ordered && block.first !== 1 ? { start: block.first } : {}, block.items.map((item) => itemView(item, depth))),
+    el(block.ordered ? "ol" : "ul", { dir: direction(block.items.flat()), start: block.ordered && block.first !== 1 ? block.first : null }, block.items.map((item) => itemView(item, depth))),
   table: (block, depth) =>
     el(
       "div",
-      { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
+      { class: "table", dir: direction(block.head), tabindex: "0", role: "group", "aria-label": "Table" },
       el(
         "table",
-        { dir: "auto" },
+        {},
         el("thead", {}, el("tr", {}, block.head.map((cell, i) => el("th", { class: block.align[i], scope: "col" }, inline(cell, depth))))),
-        el("tbody", {}, block.rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { class: block.align[i] }, inline(cell, depth)))))),
+        el("tbody", {}, block.rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { class: block.align[i], dir: "auto" }, inline(cell, depth)))))),
       ),
     ),
 };
+
+// What holds other blocks stands on the side on which its first letter begins to be read.
+const RTL = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u;
+const direction = (lines) => (RTL.test(lines.find((line) => /\p{L}/u.test(line)) ?? "") ? "rtl" : null);
 
 function views(lines, depth) {
   if (depth > DEPTH_MAX) return [el("p", {}, shown(lines.join("\n")))];
@@ -269,6 +273,12 @@ export function inline(text, depth = 0) {
   return nodes;
 }
 
+const ENTITIES = {
+  __proto__: null,
+  amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", trade: "™", euro: "€", deg: "°", hellip: "…", ndash: "–", mdash: "—",
+  middot: "·", times: "×", plusmn: "±", le: "≤", ge: "≥", ne: "≠", larr: "←", rarr: "→", uarr: "↑", darr: "↓",
+}; // prettier-ignore
+
 const MARKS = {
   "\\": (text, at, depth, dead) => {
     const close = { "(": "\\)", "[": "\\]" }[text[at + 1]];
@@ -296,8 +306,11 @@ const MARKS = {
   "[": (text, at, depth, dead) => link(text, at, depth, dead) ?? reference(text, at, depth, dead),
   "!": (text, at, depth, dead) => (text[at + 1] === "[" ? picture(text, at, dead) : null),
   "<": (text, at) => {
-    const found = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/.exec(text.slice(at, at + 2048));
-    return found && { nodes: [anchor(found[1], shown(found[1]))], end: at + found[0].length };
+    const near = text.slice(at, at + 2048);
+    const line = /^<br ?\/?>/i.exec(near);
+    if (line) return { nodes: [el("br")], end: at + line[0].length };
+    const found = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/.exec(near) ?? /^<([\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})>/.exec(near);
+    return found && { nodes: [anchor(found[1].includes(":") ? found[1] : `mailto:${found[1]}`, shown(found[1]))], end: at + found[0].length };
   },
   h: (text, at) => {
     if (at > 0 && /[\w/]/.test(text[at - 1])) return null;
@@ -308,9 +321,9 @@ const MARKS = {
   },
   "\n": (text, at) => ({ nodes: [/ {2}$/.test(text.slice(Math.max(0, at - 2), at)) ? el("br") : document.createTextNode("\n")], end: at + 1 }),
   "&": (text, at) => {
-    const found = /^&(amp|lt|gt|quot|nbsp|#39);/.exec(text.slice(at, at + 8));
-    const chars = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: "\u00a0", "#39": "'" };
-    return found && { nodes: [document.createTextNode(chars[found[1]])], end: at + found[0].length };
+    const found = /^&(?:(\w{2,6})|#(\d{1,7}));/.exec(text.slice(at, at + 10));
+    const char = found && (found[1] ? ENTITIES[found[1]] : found[2] < 0x110000 && String.fromCodePoint(found[2]));
+    return char ? { nodes: shown(char), end: at + found[0].length } : null;
   },
 };
 

@@ -9,14 +9,20 @@ export const say = (words) => (byId("say").textContent = words);
 export const sayNow = (words) => (byId("say-now").textContent = words);
 
 /** A sentence above the conversation, with what can be done about it; none takes it away. */
-export function banner(words, ...actions) {
+export const banner = (words, ...actions) => put("warning", words, actions);
+
+function put(kind, words, actions) {
   const box = byId("banner");
   box.hidden = !words;
-  refill(box, words ? [icon("warning"), el("p", {}, words), actions] : []);
+  box.dataset.kind = kind;
+  refill(box, words ? [icon(kind), el("p", {}, words), actions] : []);
 }
 
+const close = () => button("Close", { class: "link", onclick: () => banner("") });
 /** A sentence that stays until it is closed. */
-export const remark = (words) => banner(words, button("Close", { class: "link", onclick: () => banner("") }));
+export const remark = (words) => banner(words, close());
+/** The same of something that went well. */
+export const told = (words) => put("info", words, [close()]);
 
 /** A note of the system for somebody who looks elsewhere and asked for it. It names nothing of what was said. */
 export function notify(words) {

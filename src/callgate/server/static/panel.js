@@ -117,7 +117,10 @@ export class Panel {
     if (view !== this.view) return;
     const width = Math.max(220, this.pane.clientWidth - 40);
     // Calls of the same tool are told apart by what they were called with.
-    for (const row of picture?.rows || []) row.label = view.cards.get(row.id)?.label ?? row.label;
+    for (const row of picture?.rows || []) {
+      const card = view.cards.get(row.id);
+      if (card) Object.assign(row, { label: card.label, outcome: card.isFinal ? card.state : "" });
+    }
     const isTable = this.pane.querySelector(".astable")?.open;
     const drawn = picture ? timelineView(picture, width) : el("p", { class: "quiet" }, "No times were recorded for this exchange.");
     refill(this.pane, title, drawn, this.usage());

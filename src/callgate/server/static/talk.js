@@ -36,6 +36,7 @@ export class Talk {
     this.page = page;
     this.does = {
       answer: (call, body) => this.answer(call, body),
+      forms: new Map(),
       reply: (question, body) => api.reply(this.id, question, body),
       fork: (view) => page.fork(this.id, view.exchange),
       undo: () => page.undo(),
@@ -48,7 +49,7 @@ export class Talk {
     this.reset(null);
     scroll.addEventListener("scroll", () => this.scrolled(), { passive: true });
     // Somebody who opens something wants to look at it, not at the end.
-    place.addEventListener("click", ({ target }) => target.closest(".head, summary, .more") && (this.isPinned = false), true);
+    place.addEventListener("click", ({ target }) => target.closest(".head, summary, .more, [data-do=edit]") && (this.isPinned = false), true);
     new ResizeObserver(() => this.follow()).observe(place);
     setInterval(() => this.lookAgain(), AGAIN_MS);
     document.addEventListener("visibilitychange", () => this.lookAgain());
@@ -63,6 +64,7 @@ export class Talk {
     this.views = [];
     this.footed = null;
     this.undrawn = [];
+    this.does.forms.clear();
     this.isPinned = true;
     this.ticket = (this.ticket || 0) + 1;
     this.place.replaceChildren();
@@ -98,9 +100,10 @@ export class Talk {
   async lookAgain() {
     const { ticket } = this;
     if (!this.id || !this.session || this.isLive || this.isSettling || document.hidden) return;
-    const session = await api.session(this.id, this.session.tag).catch(() => null);
+    const session = await api.session(this.id, this.session.tag).catch((error) => (error.status === 404 ? "gone" : null));
     if (ticket !== this.ticket || this.isLive || this.isSettling || !session) return;
-    this.show(session);
+    if (session === "gone") this.page.deleted();
+    else this.show(session);
   }
 
   async read(id) {
@@ -126,6 +129,7 @@ export class Talk {
     if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
     const opened = this.openCards();
     const focused = document.activeElement?.closest?.(".call")?.dataset.id;
+    for (const { form } of this.does.forms.values()) form.leave();
     const { scrollTop } = this.scroll;
     const wasPinned = this.isPinned;
     this.place.replaceChildren();

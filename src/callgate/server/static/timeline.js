@@ -1,12 +1,13 @@
 // The time of one exchange as a picture: one row for the model and one for each call, with what it waited for and when it ran.
 // Kinds differ in pattern as well as in colour, and a table says the same in words.
 
+import { STATES } from "./call.js";
 import { el, freshId, svg } from "./dom.js";
 import { duration, oneLine } from "./text.js";
 
-const TOP = 22;
-const WIDE = { row: 26, bar: 12, label: "label" };
-const TIGHT = { row: 15, bar: 8, label: "label tight" };
+const TOP = 20;
+const WIDE = { row: 34, bar: 10, line: 14, letter: 6.6, label: "label" };
+const TIGHT = { row: 25, bar: 7, line: 12, letter: 5.6, label: "label tight" };
 const MANY = 24; // rows from which on they are drawn tight
 const KINDS = {
   model: { words: "model", label: "model" },
@@ -138,20 +139,22 @@ function ticks(end) {
   return Array.from({ length: Math.floor(end / step) + 1 }, (_, i) => i * step);
 }
 
+/** How a call ended, in a word, where it did not end well. */
+const wrong = ({ outcome }) => (outcome && outcome !== "finished" && STATES[outcome]) || "";
+
 /** The picture, as wide as it is told, with its legend and its table. */
 export function timelineView(picture, width) {
   const { rows, end } = picture;
   const span = Math.max(end, 0.001);
-  const labels = Math.min(120, Math.round(width * 0.34));
-  const inner = width - labels - 10;
-  const x = (seconds) => labels + (seconds / span) * inner;
+  const inner = width - 4;
+  const x = (seconds) => 1 + (seconds / span) * inner;
   const shape = rows.length > MANY ? TIGHT : WIDE;
   const height = TOP + rows.length * shape.row + 4;
   const title = freshId("timeline");
-  const shots = rows.map((row, at) => rowView(row, TOP + at * shape.row, x, { labels, ...shape }));
+  const shots = rows.map((row, at) => rowView(row, TOP + at * shape.row, x, { width, ...shape }));
   const grid = ticks(span).map((at) => [
     svg("line", { x1: x(at), x2: x(at), y1: TOP - 6, y2: height, class: "grid" }),
-    svg("text", { x: x(at), y: 11, class: "tick", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, at ? duration(at) : "0"),
+    svg("text", { x: x(at), y: 11, class: "tick", "text-anchor": at ? (x(at) > width - 30 ? "end" : "middle") : "start" }, at ? duration(at) : "0"),
   ]);
   const image = svg(
     "svg",
@@ -164,22 +167,33 @@ export function timelineView(picture, width) {
   return el("div", { class: "timelinebox" }, el("p", { class: "sum" }, sentence(picture)), image, legend(rows), table(rows));
 }
 
-function rowView(row, top, x, { labels, bar, label }) {
-  const short = oneLine(row.label, 60);
-  const fits = Math.floor(labels / 7.2);
-  const cut = short.length > fits ? `${short.slice(0, Math.max(1, fits - 1))}…` : short;
+/** A name above its bars; how the call ended stands at the right where it did not end well. */
+function rowView(row, top, x, { width, bar, line, letter, label }) {
+  const short = oneLine(row.label, 200);
+  const bad = wrong(row);
+  const ended = bad && `✗ ${bad.toLowerCase()}`;
+  const fits = Math.floor(width / letter) - (ended && ended.length + 2);
   return svg(
     "g",
     {},
-    svg("text", { x: 0, y: top + bar - 1, class: label }, svg("title", {}, short), cut),
-    row.spans.map(({ kind, start, end }) =>
-      svg(
+    svg("text", { x: 0, y: top + line - 4, class: label }, svg("title", {}, short), cutInside(short, fits)),
+    bad && svg("text", { x: width, y: top + line - 4, class: `${label} bad`, "text-anchor": "end" }, ended),
+    row.spans.map(({ kind, start, end }, at) => {
+      const isBad = bad && at === row.spans.length - 1;
+      return svg(
         "rect",
-        { x: x(start), y: top, width: Math.max(2, x(end) - x(start)), height: bar, rx: 2, class: `bar ${kind}`, fill: FILLS[kind] },
-        svg("title", {}, `${short}: ${KINDS[kind].label} ${duration(end - start)}`),
-      ),
-    ),
+        { x: x(start), y: top + line, width: Math.max(2, x(end) - x(start)), height: bar, rx: 2, class: `bar ${kind}${isBad ? " bad" : ""}`, fill: isBad && kind === "running" ? "url(#bad)" : FILLS[kind] },
+        svg("title", {}, `${short}: ${KINDS[kind].label} ${duration(end - start)}${isBad ? `, ${bad.toLowerCase()}` : ""}`),
+      );
+    }),
   );
+}
+
+/** Names that begin alike differ at their ends, so what is too much goes from the middle. */
+function cutInside(text, most) {
+  if (text.length <= most) return text;
+  const head = Math.ceil(most * 0.5);
+  return `${text.slice(0, head)}…${text.slice(text.length - Math.max(1, most - head - 1))}`;
 }
 
 const FILLS = { queued: "url(#queued)", approval: "url(#approval)" };
@@ -194,13 +208,19 @@ function patterns() {
       { id: "approval", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       svg("rect", { width: 3, height: 6, class: "stripes" }),
     ),
+    svg("pattern", { id: "bad", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, svg("path", { d: "M0 0l5 5M5 0l-5 5", class: "crosses" })),
   );
 }
 
 function legend(rows) {
   const used = new Set(rows.flatMap((row) => row.spans.map((span) => span.kind)));
-  const swatch = (kind) => svg("svg", { width: 18, height: 12, "aria-hidden": "true" }, svg("rect", { x: 0.5, y: 0.5, width: 17, height: 11, rx: 2, class: `bar ${kind}`, fill: FILLS[kind] }));
-  return el("ul", { class: "legend" }, Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, { words }]) => el("li", {}, swatch(kind), words)));
+  const swatch = (kind, fill) => svg("svg", { width: 18, height: 12, "aria-hidden": "true" }, svg("rect", { x: 0.5, y: 0.5, width: 17, height: 11, rx: 2, class: `bar ${kind}`, fill }));
+  return el(
+    "ul",
+    { class: "legend" },
+    Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, { words }]) => el("li", {}, swatch(kind, FILLS[kind]), words)),
+    rows.some((row) => wrong(row) && row.spans.at(-1).kind === "running") && el("li", {}, swatch("running bad", "url(#bad)"), "ran, with no good end"),
+  );
 }
 
 function table(rows) {
@@ -213,7 +233,7 @@ function table(rows) {
     el(
       "table",
       {},
-      el("thead", {}, el("tr", {}, ["Item", "Start", "Queued", "Approval", "Running"].map((words) => el("th", { scope: "col" }, words)))),
+      el("thead", {}, el("tr", {}, ["Item", "Start", "Queued", "Asked", "Ran"].map((words, at) => el("th", { scope: "col", class: at ? "right" : null }, words)))),
       el(
         "tbody",
         {},
@@ -221,7 +241,7 @@ function table(rows) {
           el(
             "tr",
             {},
-            el("th", { scope: "row" }, oneLine(row.label, 60)),
+            el("th", { scope: "row" }, oneLine(row.label, 60), wrong(row) && el("span", { class: "bad" }, ` ✗ ${wrong(row).toLowerCase()}`)),
             el("td", { class: "right" }, duration(row.spans[0].start)),
             cell(sum(row, "queued")),
             cell(sum(row, "approval")),

@@ -8,7 +8,7 @@ import { mediaView, textView } from "./bigtext.js";
 import { madeView, sourcesView, stepOf, stepView } from "./sources.js";
 import { Clock } from "./timeline.js";
 import { fileText } from "./composer.js";
-import { cost, count, duration, many, oneLine, shown } from "./text.js";
+import { cost, count, duration, many, oneLine, plain, shown } from "./text.js";
 
 const LONG_ANSWER = 200_000; // an answer beyond this is shown as text: marks in it would cost more than they are worth
 
@@ -21,6 +21,7 @@ const ADVICE = {
   model_unavailable: "The model's server has a problem; trying again later usually helps.",
 };
 
+const FOLDED_MIN = 6;
 const LONG_BLOCK = 20_000;
 const LONG_BLOCK_MS = 150;
 
@@ -137,6 +138,7 @@ export class TurnView {
     this.answer?.end();
     this.thought?.end();
     if (this.clock?.isLive) this.clock.stop();
+    this.fold();
     for (const form of this.questions.values()) form.close("cancel");
     this.questions.clear();
     this.busy?.remove();
@@ -208,6 +210,24 @@ export class TurnView {
     field.focus();
   }
 
+  /** Many calls in a row that went well become one line, which opens; one that somebody looks at stays. */
+  fold() {
+    const rows = [[]];
+    const cards = new Map([...this.cards.values()].map((card) => [card.node, card]));
+    for (const node of this.work.children) {
+      if (cards.get(node)?.canFold) rows.at(-1).push(cards.get(node));
+      else rows.push([]);
+    }
+    for (const row of rows.filter((each) => each.length >= FOLDED_MIN)) {
+      const names = new Map();
+      for (const { call } of row) names.set(call.name, (names.get(call.name) || 0) + 1);
+      const words = [...names].map(([name, times]) => `${plain(name)}${times > 1 ? ` × ${times}` : ""}`).join(", ");
+      const fold = el("details", { class: "calls" }, el("summary", {}, icon("finished"), el("strong", {}, `${many(row.length, "call")} done`), el("span", { class: "brief" }, oneLine(words, 200))));
+      row[0].node.before(fold);
+      fold.append(...row.map((card) => card.node));
+    }
+  }
+
   get asking() {
     return [...this.cards.values()].filter((card) => card.form);
   }
@@ -216,6 +236,7 @@ export class TurnView {
 
   /** What the service knows of the exchange beside the history: its id, and how it ended if it failed. */
   know(known) {
+    if (!this.node.classList.contains("live")) this.fold();
     if (!known) return;
     this.exchange = known.id;
     this.runs = known.runs;
