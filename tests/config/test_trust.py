@@ -80,6 +80,8 @@ SPELLINGS = {
     "long text": f'command = ["sh", "-c", "{"true; " * 500} python srv.py"]',
     "package": 'command = ["npm", "start"]',
     "tasks": 'command = ["make", "serve"]',
+    "URL with an escape": 'command = ["node", "--import", "file:./srv%2epy"]',
+    "URL with a query": 'command = ["node", "--import", "./srv.py?v=1"]',
     "names with blanks": 'command = ["prog", "--script=my srv.py"]',
 }
 NAMED = ("srv.py", "my srv.py", "pkg/__main__.py", "pkg/deep.py", "sub/below.py", "sub/run", "package.json", "Makefile")

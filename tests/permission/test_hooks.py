@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, tool
+from callgate.config.known_secrets import remember_secrets
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.permission import Hook, Rule
@@ -90,6 +91,14 @@ def test_exit_2_blocks_and_its_complaint_goes_to_the_model():
     assert reply.calls[0].decision.by == "hook"
     silent, *_, response = story(Hook(command=python("sys.exit(2)")), n=1)
     assert (silent.ran, response) == ([], {"error": "This call was not allowed. A hook blocked it."})
+
+
+def test_a_complaint_holds_no_secret_that_is_known():
+    remember_secrets("s3cr3t-of-the-hook")
+    for when in ("before", "after"):
+        hook = Hook(command=python("print('No: s3cr3t-of-the-hook', file=sys.stderr); sys.exit(2)"), when=when)
+        *_, response = story(hook, n=1)
+        assert "No: [redacted: known secret]" in json.dumps(response)
 
 
 REWRITE = "args = json.load(sys.stdin)['args']; print(json.dumps({'args': {'n': args['n'] + 1}}))"

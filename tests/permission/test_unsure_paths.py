@@ -39,11 +39,24 @@ MAY_BE = [
     "/srv/*", "/srv/{a,{c,plan}}.txt", "/srv/{" + "a,{b,c}," * 40 + "}.txt",
     "/s*/plan.txt", "/**/plan.txt", "**", "%APPDATA%/plan.txt", "`pwd`/plan.txt", "$(pwd)/plan.txt", "file:///srv/pl*n.txt",
     "/srv/pl%2an.txt", "/srv/pl%252an.txt", "/srv/x*/../plan.txt", "/srv/" + "p*" * 40, "C:/srv/PLAN~1.TXT", "../*/plan.txt",
+    # Signs that a shell, a decoder or another system reads in a way of its own.
+    "/srv/pl''an.txt", '/srv/"plan".txt', "/srv/pl\\an.txt", "/srv/pl\\x61n.txt", "/srv/pl\\u0061n.txt", "/srv/plan&#46;txt",
+    "/srv&#x2f;plan.txt", "/srv:plan.txt", "::srv::plan.txt", "/srv\u00a5plan.txt", "/srv\u20a9plan.txt", "/srv|plan.txt",
+    "/srv;v=1/plan.txt", "/srv/+(plan).txt", "/srv/@(plan|x).txt", "/srv/!(x).txt", "(/srv)/plan.txt", "/srv/pl!an.txt",
+    "/srv/pl^an.txt", "x;cat /srv/plan.txt", "x&cat /srv/plan.txt", "a.md,/srv/plan.txt", "a.md /srv/plan.txt",
+    "a.md:/srv/plan.txt",
+    "/srv/x/${A:-..}/plan.txt", "/srv/x/$(echo ..)/plan.txt", "/srv/x/(..)/plan.txt",
+    "/srv/x/'..'/plan.txt", "/srv/pl\u3001an.txt", "x-y:/srv:plan.txt",
 ]  # fmt: skip
 IS_NOT = [
     "/srv/other.txt", "HEAD~1", "main~12", "src/*.py", "app/[slug]/page.tsx", "app/routes/$slug.tsx", "api/{id}/x.ts",
     "What is this? *really*", "file:///srv/x.txt?v=1", "/srv/PLAN~1.DOC", "/srv/QLAN~1.TXT", "~/x.txt", "/srv/plan.txt~",
     "https://example.org/srv/*", "/srv/p?.txt", "/opt/{plan,x}.txt", "notes~draft-of-may.txt", "100%e4%bd%a0", "[",
+    "docs/R&D plan.md", "it's.md", "Report (1).pdf",
+    "\u5831\u544a\uff08\u6700\u7d42\uff09\u3001.pdf", "it\u2019s \u201cx\u201d.md",
+    "\U0001f4c4 notes!.md", "c++/x.cpp",
+    "app/(group)/page.tsx", "C&A.md", "x@2x.png", "@types/node/x.d.ts", "2024-01-01T10:00:00.log", "git@host.org:o/r.git",
+    "urn:isbn:1", "C:\\Users\\x.md", "#1.md", "50% off.md", "a;b.md", "srv+plan.md", "a=b,c.md", "/srv/plan+txt",
 ]  # fmt: skip
 
 
@@ -90,6 +103,12 @@ def test_prose_and_the_tools_of_callgate_itself_are_taken_as_they_stand():
     assert verdict(READ, {"path": "/srv/pl*n.txt"}, Rule(verdict="deny", paths=["/srv/plan.txt"])) == "allow"
 
 
+def test_a_plus_sign_may_be_a_blank_and_content_is_no_list_of_paths():
+    assert verdict(SERVER, {"path": "a+b.md"}, Rule(verdict="deny", paths=["a b.md"])) == "deny"
+    assert verdict(SERVER, {"path": "x\n", "file_text": "cat .env secrets\n" * 500, "sourceCode": "f(*a); x"}) == "allow"
+    assert verdict(SERVER, {"file": "a.md .env"}) == "ask"
+
+
 def test_a_path_below_a_known_root_may_be_an_absolute_one():
     definition = ToolDefinition(name="fetch", kind="mcp", server="fs", roots=("/srv",))
     assert verdict(definition, {"path": "pl*n.txt"}, EXACT) == "deny"
@@ -103,7 +122,7 @@ def test_a_home_folder_is_compared_by_its_own_name(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_call_with_very_many_wildcards_may_name_any_file():
-    few, many = [f"src/*{n}.py" for n in range(20)], [f"src/*{n}.py" for n in range(40)]
+    few, many = [f"src/*{n}.py" for n in range(40)], [f"src/*{n}.py" for n in range(80)]
     assert verdict(SERVER, {"paths": few}, EXACT) == "allow"
     assert verdict(SERVER, {"paths": many}, EXACT) == "deny"
     assert verdict(SERVER, {"paths": many}) == "ask"

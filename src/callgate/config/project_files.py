@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
 from callgate.config.lines import toml_of
 from callgate.types import JsonObject
@@ -123,7 +124,8 @@ def _names_in(text: str) -> Iterator[str]:
     """Every part of a text that may be the name of a file, a folder or a module."""
     yield from (text, *(part for sign in "=:" for part in text.split(sign, maxsplit=1)))
     plain = _QUOTED.sub("", text)
-    for spelled in (text, plain, _VARIABLE.sub(" ", text), _BRACES.sub("*", plain)):
+    decoded = unquote(plain)
+    for spelled in (text, plain, _VARIABLE.sub(" ", text), _BRACES.sub("*", plain), decoded, decoded.replace("?", " ")):
         for word in _WORD.findall(spelled):
             yield word
             if word.startswith("-"):

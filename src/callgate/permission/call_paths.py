@@ -11,7 +11,8 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from html import unescape
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
 from callgate.permission.patterns import PATH_CHARS_MAX
@@ -33,7 +34,9 @@ RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, A
 """Arguments -> the values that the tool gets for them, as plain data in one or more forms; empty if that is not known."""
 MayMatch: TypeAlias = Callable[[str], bool]
 """A text with many values in it -> False if none of them can be one that somebody looks for."""
-UNSURE_MAX = 32
+_Role: TypeAlias = Literal["path", "content", "other", "command"]
+"""What a text is there for: a path, something else for certain, something that may be a path, a line for a shell."""
+UNSURE_MAX = 64
 """Values with wildcards and the like that are compared one by one; a call with more of them may name any file."""
 LARGE_VALUES, LARGE_CHARS = 2_000, 200_000
 TOGETHER = 64
@@ -46,6 +49,8 @@ _CONTENT = frozenset({
     "replacement", "search", "instruction", "description", "query", "encoding", "mode", "comment", "message", "reason",
     "regex", "lines", "insert_text", "diff", "patch", "command", "oldtext", "newtext",
 })  # fmt: skip
+_CONTENT_WORDS = ("text", "content", "contents", "code")
+"""Ends of the names of other arguments that are content too: `file_text`, `sourceCode`."""
 _FILE_WORDS = ("path", "file", "dir", "folder", "uri", "source", "destination", "target", "cwd", "root")
 _PATH_FORMATS = frozenset(
     {"path", "file-path", "directory-path", "file", "uri", "uri-reference", "iri", "iri-reference", "url"}
@@ -53,7 +58,7 @@ _PATH_FORMATS = frozenset(
 _WORDS = re.compile(r"[^\s\"'=;|&<>()`,]+")
 _RUNS = re.compile(r"[^\s\"';|&<>()`]+")
 _QUOTES = re.compile(r"\\\n|[\"'\\]")
-_ESCAPES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3}))")
+_ESCAPES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u\{?([0-9a-fA-F]{1,5})\}?|([0-7]{1,3}))")
 _OPTION_SIGNS = ("-", "@", "+")
 _OPTIONS_MAX = 8
 """Letters of options in one word that a value may follow: `-xzfname`."""
@@ -66,14 +71,18 @@ _REMOTE = re.compile(r"\s*https?://[^/?#\\\s]", re.IGNORECASE)
 _SCHEMES_MAX = 4
 _END = re.compile(r"[\0?#]")
 _URI_END = re.compile(r"[\0?#;!]")
-_ODD = re.compile(r"[\s%:?#\0'\"`]")
-_SPECIAL = re.compile(r"[\s%:?#\0'\"`=;|&<>(),]")
+_PARAMETERS = re.compile(r";[^/]*")
+_ODD = re.compile(r"[\s%:?#\0'\"`&;+]")
+_SPECIAL = re.compile(r"[\s%:?#\0'\"`=;|&<>(),+]")
 """Characters that make a text more than one path to somebody; those of `_ODD` and of a command line."""
 _OLD_ENCODED = re.compile(r"%u([0-9a-fA-F]{4})|%[cC]0%[aA]([eEfF])")
 """Characters as `%u006c`, and the dot and the slash in two bytes (`%c0%af`), as some decoders read them."""
-_EXPANDED = re.compile(r"[*?\[{$`~]|%(?:25|2a|3f|5b|7b|7e|24|60|u)|%[a-z_][a-z0-9_]{2,64}%", re.IGNORECASE)
-"""Signs that a path may be expanded, percent-encoded or not."""
-_PLAIN_URI = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:[^*?\[{$`~%\0#]*+(?:[?#\0]|\Z)")
+_EXPANDED = re.compile(
+    r"[*?\[{$`~!\"&'():;<>^|]|[^\x00-\x7f\w\s]|%(?:2[1-9a]|3[abcef]|5[be]|7[bce]|60|u|[c-f])|%[a-z_][a-z0-9_]{2,64}%",
+    re.IGNORECASE,
+)
+"""Signs that a path may be expanded, or be another one to somebody, percent-encoded or not."""
+_PLAIN_URI = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:[/\\][\w\s/\\.,@=-]*+(?:[?#\0]|\Z)")
 """A URI without such signs before its query."""
 
 
@@ -154,24 +163,26 @@ def unsure_paths_of(
                 continue
             for text in _words(value) if is_command else (value,):
                 # Of a command that is no path for its length, the words are looked at one by one.
-                found |= dict.fromkeys(path for path in _expandable(text) if not (is_command and _is_script(path)))
+                paths = _expandable(text, is_word=is_command)
+                found |= dict.fromkeys(path for path in paths if not (is_command and _is_script(path)))
             if len(found) > UNSURE_MAX or any(len(path) > PATH_CHARS_MAX for path in found):
                 return None
     return list(found)
 
 
-def _expandable(text: str) -> Iterable[str]:
+def _expandable(text: str, *, is_word: bool) -> Iterable[str]:
     """The forms of a text that a program may expand; a question mark in a URI begins its query."""
     texts = [text]
     if found := _SCHEME.match(text):
         rest = text[found.end() :]
         # Which folder of a drive a path begins at is not known.
         texts = [rest, f"/{rest}"] if _DRIVE.match(text) else _END.split(rest, maxsplit=1)[:1]
-    if not _EXPANDED.search(texts[0]):
+        texts += [] if rest.startswith(("/", "\\")) else [text]  # A colon may be a slash.
+    if not any(map(_EXPANDED.search, texts)):
         return ()
     from callgate.permission.unsure_paths import is_unsure, shortened  # Most paths are plain ones.
 
-    readings = (one for each in texts for one in _readings(each) if is_unsure(one))
+    readings = (one for each in texts for one in _readings(each) if is_unsure(one, is_word=is_word))
     return (shortened(one) if len(one) > PATH_CHARS_MAX else one for one in readings)
 
 
@@ -203,24 +214,23 @@ def paths_in(
     """
     traits = _Traits(definition)
     folder = args.get("cwd") if definition.kind != "file" else None
-    texts: dict[tuple[str, bool], None] = {}
+    texts: dict[tuple[str, _Role], None] = {}
     found: list[str] = []
     for name, value in _candidates(args, traits.known):
         if isinstance(value, str):
-            texts[value, traits.is_content(name)] = None
+            texts[value, traits.role(name)] = None
         # Numbers, truth values and nothing are no names, unless the argument is there for one.
         elif value is not None and not isinstance(value, bool) and traits.is_named(name):
             found.append(text_of(value))
     given = list(texts)
     if may_match is not None and wide:
-        spellings = _spellings if definition.kind == "command" else _as_it_is
-        look = _Look(may_match, spellings, "\n".join([str(folder), *definition.roots]))
+        look = _Look(may_match, "\n".join([str(folder), *definition.roots]))
         given = [one for one in look.possible(given) if len(one[0]) <= PATH_CHARS_MAX or look.may_be_in([one])]
-    for text, is_content in given:
+    for text, role in given:
         if definition.kind == "file":
-            found += [] if is_content else [text]
+            found += [] if role == "content" else [text]
         elif not _REMOTE.match(text):
-            found += _meanings(text, definition, wide=wide, is_content=is_content)
+            found += _meanings(text, "command" if definition.kind == "command" else role, wide=wide)
     return _from_folder(folder, found, wide=wide)
 
 
@@ -233,28 +243,35 @@ class _Traits:
         self.is_named = functools.cache(self._is_named)
         self.is_content = functools.cache(self._is_content)
 
+    def role(self, name: str) -> _Role:
+        """What the values of the argument are there for."""
+        return "content" if self.is_content(name) else "path" if self.is_named(name) else "other"
+
     def _is_named(self, name: str) -> bool:
         """True if the argument is there for a path."""
-        return self.known.get(name) == "path" or any(word in name.lower() for word in _FILE_WORDS)
+        if self.known.get(name) == "path":
+            return True
+        return any(word in name.lower() for word in _FILE_WORDS) and not self.is_content(name)
 
     def _is_content(self, name: str) -> bool:
         """True if the argument is there for something else, such as the text of a file, or a switch of a file tool."""
         meaning = self.known.get(name)
-        return (name.lower() in _CONTENT and meaning != "path") or (self._is_file_tool and meaning == "other")
+        is_named_so = name.lower() in _CONTENT or re.split(r"[^a-zA-Z]|(?=[A-Z])", name)[-1].lower() in _CONTENT_WORDS
+        return (is_named_so and meaning != "path") or (self._is_file_tool and meaning == "other")
 
 
 class _Look:
     """A quick look at many texts at once, in every spelling in which they are looked at one by one later."""
 
-    def __init__(self, may_match: MayMatch, spellings: Callable[[str], Iterable[str]], context: str) -> None:
-        self._may_match, self._spellings, self._context = may_match, spellings, context
+    def __init__(self, may_match: MayMatch, context: str) -> None:
+        self._may_match, self._context = may_match, context
 
-    def may_be_in(self, given: list[tuple[str, bool]]) -> bool:
+    def may_be_in(self, given: list[tuple[str, _Role]]) -> bool:
         """False if none of the texts can match."""
         together = "\n".join([*(text for text, _ in given), self._context])
-        return any(self._may_match(one) for spelled in self._spellings(together) for one in _readings(spelled))
+        return any(self._may_match(one) for spelled in _spellings(together) for one in _readings(spelled))
 
-    def possible(self, given: list[tuple[str, bool]], *, parts: int = 16) -> list[tuple[str, bool]]:
+    def possible(self, given: list[tuple[str, _Role]], *, parts: int = 16) -> list[tuple[str, _Role]]:
         """The texts that may match: those of a group are looked at together, and apart if one of them may."""
         if len(given) <= TOGETHER:
             return given
@@ -264,17 +281,24 @@ class _Look:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """A text as it is, and with percent signs read once and twice."""
+    """A text as it is, with percent signs and entities read once and twice, and with blanks for plus signs."""
     yield text
     for _ in range(2):
-        if "%" not in text:
-            return
+        if "%" not in text and "&" not in text:
+            break
         text = _unquoted(text)
         yield text
+    if "+" in text:
+        yield text.replace("+", " ")
 
 
 def _unquoted(text: str) -> str:
-    return unquote(_OLD_ENCODED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "./"[m[2] in "fF"], text))
+    text = unescape(text) if "&" in text else text
+    return (
+        text
+        if "%" not in text
+        else unquote(_OLD_ENCODED.sub(lambda m: chr(int(m[1], 16)) if m[1] else "./"[m[2] in "fF"], text))
+    )
 
 
 def _from_folder(folder: Any, paths: list[str], *, wide: bool) -> list[str]:
@@ -308,17 +332,20 @@ def _keys(value: Any) -> Iterator[str]:
                 yield from _keys(item)
 
 
-def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: bool) -> list[str]:
+def _meanings(text: str, role: _Role, *, wide: bool) -> list[str]:
     """The paths that a tool of others may take a text for."""
-    is_word = definition.kind == "command" and (text.startswith(_OPTION_SIGNS) or "\\" in text)
-    if not is_content and not is_word and not _SPECIAL.search(text):
+    is_word = role in ("command", "path") and (text.startswith(_OPTION_SIGNS) or "\\" in text)
+    if role != "content" and not is_word and not _SPECIAL.search(text):
         return [text]
-    if definition.kind == "command":
+    is_line = "\n" not in text
+    if role == "command":
         texts = list(_words(text))
-    elif is_content:
-        texts = [text] if wide and "\n" not in text else []
+    elif role == "content":
+        texts = [text] if wide and is_line else []
     else:
-        texts = [text, *(text.splitlines() if wide and "\n" in text else ())]
+        texts = [text, *(text.splitlines() if wide and not is_line else ())]
+        if role == "path" and wide and is_line and len(text) <= PATH_CHARS_MAX:
+            texts += _words(text)  # Several in one text, or what a server passes to a shell.
     return list(dict.fromkeys(meaning for one in texts for meaning in (one, *_decoded(one))))
 
 
@@ -336,27 +363,30 @@ def _words(command: str) -> Iterator[str]:
 
 def _spellings(command: str) -> Iterable[str]:
     """A command as it stands, and without quotes: with escapes as the characters that they stand for, or without them."""
-    plain = _ESCAPES.sub(lambda found: chr(int(found[1], 16) if found[1] else int(found[2], 8)), command)
+    plain = _ESCAPES.sub(_escaped, command)
     return dict.fromkeys((command, _QUOTES.sub("", command), _QUOTES.sub("", plain)))
 
 
-def _as_it_is(text: str) -> Iterable[str]:
-    return (text,)
+def _escaped(found: re.Match[str]) -> str:
+    return chr(int(found[3], 8) if found[3] else int(found[1] or found[2], 16))
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Other readings of a text: without quotes and blanks, as a URI, and with percent signs read once and twice."""
+    """Other readings of a text: without quotes and blanks, as a URI, percent signs and entities read once and twice."""
     if not _ODD.search(text):
         return
     if (bare := text.strip(" \t\r\n'\"`")) != text:
         yield (text := bare)
     for _ in range(2):
         yield from _plain_forms(text)
-        if "%" not in text:
-            return
+        if "%" not in text and "&" not in text:
+            break
         text = _unquoted(text)
         yield text
-    yield from _plain_forms(text)
+    else:
+        yield from _plain_forms(text)
+    if "+" in text:
+        yield text.replace("+", " ")
 
 
 def _plain_forms(text: str) -> Iterator[str]:
@@ -374,6 +404,8 @@ def _plain_forms(text: str) -> Iterator[str]:
         yield _URI_END.split(text, maxsplit=1)[0]
     if _END.search(text):
         yield _END.split(text, maxsplit=1)[0]
+    if ";" in text:
+        yield _PARAMETERS.sub("", text)
 
 
 # The schema --------------------------------------------------------------------------------------------------------------

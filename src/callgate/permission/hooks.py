@@ -21,6 +21,7 @@ from typing import Any, Literal, cast
 
 from callgate import strict_json, user_code
 from callgate.base_errors import expect_list
+from callgate.config.known_secrets import redact_known
 from callgate.errors import JsonError, UsageError
 from callgate.permission.rules import KINDS
 from callgate.permission.subject import Subject
@@ -303,7 +304,7 @@ async def _communicate(process: asyncio.subprocess.Process, message: bytes, byte
             task.cancel()
         await asyncio.gather(*reading, writing, return_exceptions=True)
     text = " ".join(strict_json.without_surrogates(complained.decode("utf-8", "replace")).split())
-    return _Ended(code, bytes(said), text[:MESSAGE_CHARS_MAX])
+    return _Ended(code, bytes(said), redact_known(text)[:MESSAGE_CHARS_MAX])
 
 
 async def _exited(process: asyncio.subprocess.Process) -> int:

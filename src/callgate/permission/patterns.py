@@ -136,7 +136,7 @@ class AnyPath:
         """True if a path that a program may expand could be one that the patterns name."""
         if path.startswith(("~/", "~\\")) and self.wide(os.path.expanduser("~") + path[1:]):
             return True
-        return self._possible.may_be(_folded_path(path), leads_out=path_parts(path.replace("\\", "/"))[1])
+        return self._possible.may_be(_folded_whole(path), leads_out=path_parts(path.replace("\\", "/"))[1])
 
     @functools.cached_property
     def _possible(self) -> PossiblePaths:
@@ -146,7 +146,7 @@ class AnyPath:
 
     def may_be_listed(self, path: str) -> bool:
         """True if such a path could have one of the names that the patterns list, their own wildcards left out."""
-        return self._listed.may_be(_folded_path(path), leads_out=path_parts(path.replace("\\", "/"))[1])
+        return self._listed.may_be(_folded_whole(path), leads_out=path_parts(path.replace("\\", "/"))[1])
 
     @functools.cached_property
     def _listed(self) -> PossiblePaths:
@@ -232,6 +232,11 @@ def _folded_path(path: str) -> str:
     """The path as careless file systems take it: those that ignore dots, spaces and `:stream` behind a name, too."""
     names = [name.strip() for name in folded(path).translate(_SLASHES).split("/")]
     return "/".join(name if name in (".", "..") else name.split(":")[0].rstrip(". ") for name in names)
+
+
+def _folded_whole(path: str) -> str:
+    """The path in that form, with what stands behind a colon: to some it is a slash."""
+    return _folded_path(path.replace(":", ";"))
 
 
 # To the engine -----------------------------------------------------------------------------------------------------------

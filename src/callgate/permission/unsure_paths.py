@@ -1,13 +1,16 @@
 """Paths that a server reads in its own way: with wildcards, braces, variables, home folders or short names of files.
 
 Such a path and the patterns of a rule come in; out goes whether one of the files that the path may lead to is one that the
-rule means. Files are not looked at, and nothing is expanded: a path that could lead there counts.
+rule means. Files are not looked at, and nothing is expanded: a path that could lead there counts. Letters, digits, blanks,
+emoji and a few signs stand for themselves, wildcards for what shells take them for, and whatever else there is for anything.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -15,14 +18,20 @@ __all__ = ["PossiblePaths", "is_unsure", "shortened"]
 
 PART_CHARS_MAX = 64
 """A longer name with wildcards in it may be any."""
+SIGNS_MAX = 3
+"""Different odd signs that are separators or not independently of each other; of more, all are or none is."""
 ALTERNATIVES_MAX = 32
 """Words in braces that are tried one by one; where there are more, the rest may be any."""
 
 _SHORT = r"[^/\\~]{1,8}~[0-9a-z]{1,6}(?:\.[^/\\.~]{0,3})?"
 """A name as file systems shorten it: `PLANOF~1.TXT`."""
 _UNSURE = re.compile(rf"[*?\[{{$`]|\A~|%[a-z_][a-z0-9_]{{2,}}%|(?:\A|[/\\]){_SHORT}(?:[/\\]|\Z)", re.IGNORECASE | re.ASCII)
-_VARIABLE = re.compile(r"\$\{[^}]*\}?|\$\([^)]*\)?|\$[A-Za-z0-9_]*|`[^`]*`?|%[A-Za-z_][A-Za-z0-9_]{2,}%")
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_COMPUTED = re.compile(r"\$\{\w*[^\w}][^}]*\}?|\$\([^)]*\)?|`[^`]*`?")
+_VARIABLE = re.compile(r"\$\{[^}]*\}?|\$[A-Za-z0-9_]*|%[A-Za-z_][A-Za-z0-9_]{2,}%")
+_GROUP = re.compile(r"\{(?P<braces>[^{}]*)\}|(?P<sign>[?*+@!]?)\((?P<either>[^()]*)\)")
+_MAYBE_ODD = re.compile(r"[!\"&'():;<>^|]|[^\x00-\x7f\w\s]")
+_PLAIN_KINDS = ("M", "So", "Pd", "Pc", "Cf")
+"""Beginnings of the kinds of characters that are ordinary in names, beside letters and digits: accents, emoji, dashes."""
 _CLASS = re.compile(r"\[[!^]?\]?[^\]]*\]")
 _SHORT_NAME = re.compile(r"([^~]{1,8})~([0-9a-z]{1,6})(?:\.([^.~]{0,3}))?", re.IGNORECASE | re.ASCII)
 _HASHED = re.compile(r"[0-9a-f]{4}", re.IGNORECASE | re.ASCII)
@@ -41,13 +50,21 @@ HOME: Final = _Any()
 DOT: Final = _Any()
 """A dot, or nothing."""
 END: Final = _Any()
+VALUE, RESULT, ODD = "\0\1\2"
+"""In a path: the value of a variable, what a program computes, which may lead upwards, and a sign that may be anything."""
 Chars: TypeAlias = tuple[Any, ...]
 """The characters of a name, with `MANY` and `ONE` among them."""
 
 
-def is_unsure(path: str) -> bool:
-    """True if the path may be another one to a program that expands it."""
-    return _UNSURE.search(path) is not None
+def is_unsure(path: str, *, is_word: bool = False) -> bool:
+    """True if the path may be another one to a program that expands it; of a word of a command, no quotes are left."""
+    return _UNSURE.search(path) is not None or (not is_word and any(map(_is_odd, _MAYBE_ODD.findall(path))))
+
+
+@functools.lru_cache(maxsize=4_096)
+def _is_odd(char: str) -> bool:
+    """True if a sign is not known to stand for itself."""
+    return char.isascii() or not unicodedata.category(char).startswith(_PLAIN_KINDS)
 
 
 def shortened(path: str) -> str:
@@ -74,7 +91,10 @@ class PossiblePaths:
 
     def may_be(self, path: str, *, leads_out: bool) -> bool:
         """True if the path, in the form that is compared, may lead to something that one of the patterns names."""
-        return any(self._may_be(_possible(spelled), leads_out=leads_out) for spelled in _alternatives(path))
+        return any(
+            self._may_be(_possible(spelled), leads_out=leads_out)
+            for spelled in _alternatives(path, literal=not self._cannot_be_less)
+        )
 
     def _may_be(self, possible: list[Any], *, leads_out: bool) -> bool:
         if self._cannot_be_less:
@@ -123,7 +143,7 @@ def _chars(part: str) -> Chars:
             place += 1
             found.append(part[place])
         else:
-            found.append({"*": MANY, "?": ONE}.get(char, char))
+            found.append({"*": MANY, ODD: MANY, "?": ONE}.get(char, char))
         place += 1
     return tuple(found)
 
@@ -143,26 +163,51 @@ def _possible(path: str) -> list[Any]:
             found.append(HOME if part == "~" else MANY)
         elif "**" in part:
             found.append(MANY)
-        elif "\0" in part:  # A variable: what it holds may have folders in it.
-            rest = part.rpartition("\0")[2]
-            found += [MANY, (MANY, *_chars(rest))] if rest else [MANY]
+        elif RESULT in part or not part.replace(ODD, "").strip("."):  # It may be `..`.
+            found = _after_variable(part, RESULT) if RESULT in part else [MANY]
+        elif VALUE in part:
+            found += _after_variable(part, VALUE)
         else:
             found += [_long_form(part) or _chars(part)] if len(part) <= PART_CHARS_MAX else [(MANY,)]
     return found
 
 
-def _alternatives(path: str) -> list[str]:
-    """The path for each word in its braces, with NUL for each variable."""
-    waiting, done = [_VARIABLE.sub("\0", path.replace("\0", ""))], list[str]()
+def _after_variable(part: str, sign: str) -> list[Any]:
+    """What a name with a variable in it may be: what that holds may have folders in it."""
+    rest = part.rpartition(sign)[2]
+    return [MANY, (MANY, *_chars(rest))] if rest else [MANY]
+
+
+def _alternatives(path: str, *, literal: bool) -> Iterator[str]:
+    """The path for each word in its braces, with a sign for each variable, and each odd sign as text and as a separator."""
+    known = path.replace(VALUE, "").replace(RESULT, "").replace(ODD, "")
+    waiting, done = [_VARIABLE.sub(VALUE, _COMPUTED.sub(RESULT, known))], list[str]()
     while waiting:
         text = waiting.pop()
-        found = _BRACES.search(text)
+        found = _GROUP.search(text)
         if found is None:
             done.append(text)
             continue
-        words = ["*"] if ".." in found[1] or len(waiting) + len(done) > ALTERNATIVES_MAX else found[1].split(",")
+        words = _words_of(found) if len(waiting) + len(done) <= ALTERNATIVES_MAX else ["*"]
         waiting += [text[: found.start()] + word + text[found.end() :] for word in words]
-    return done
+    for text in done:
+        yield from _without_odd(text, "" if literal else ODD)
+
+
+def _without_odd(text: str, instead: str) -> Iterable[str]:
+    """The readings of a text in which each odd sign is a separator wherever it stands, or stands for something else."""
+    odd = list(filter(_is_odd, dict.fromkeys(_MAYBE_ODD.findall(text))))
+    if not odd:
+        return [text]
+    readings = itertools.product((instead, "/"), repeat=len(odd)) if len(odd) <= SIGNS_MAX else [[instead], ["/"]]
+    tables = (str.maketrans(dict(zip(odd, itertools.cycle(chosen), strict=False))) for chosen in readings)
+    return dict.fromkeys(map(text.translate, tables))
+
+
+def _words_of(group: re.Match[str]) -> list[str]:
+    if (words := group["braces"]) is not None:
+        return ["*"] if ".." in words else words.split(",")
+    return group["either"].split("|") if group["sign"] in ("", "@") else ["*"]
 
 
 def _long_form(part: str) -> Chars | None:
@@ -174,7 +219,7 @@ def _long_form(part: str) -> Chars | None:
     is_hashed = is_cut and _HASHED.fullmatch(start[2:]) is not None
     ending: Chars = (MANY, *f".{found[3]}", *((MANY,) if len(found[3]) == _ENDING_CHARS else ())) if found[3] else ()
     # A dot at the beginning is left out of a short name, and odd characters are written as `_`.
-    kept = tuple(ONE if char == "_" else char for char in (start[:2] if is_hashed else start))
+    kept = tuple({"_": ONE, ODD: MANY}.get(char, char) for char in (start[:2] if is_hashed else start))
     return (DOT, *kept, *((MANY,) if is_cut else ()), *ending)
 
 
