@@ -35,7 +35,7 @@ RunningValues: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Mapping[str, A
 MayMatch: TypeAlias = Callable[[str], bool]
 """A text with many values in it -> False if none of them can be one that somebody looks for."""
 _Role: TypeAlias = Literal["path", "content", "other", "command"]
-"""What a text is there for: a path, something else for certain, something that may be a path, a line for a shell."""
+"""The purpose of a text: a path, something else for certain, something that may be a path, a line for a shell."""
 UNSURE_MAX = 64
 """Values with wildcards and the like that are compared one by one; a call with more of them may name any file."""
 LARGE_VALUES, LARGE_CHARS = 2_000, 200_000
@@ -78,7 +78,7 @@ _SPECIAL = re.compile(r"[\s%:?#\0'\"`=;|&<>(),+]")
 _OLD_ENCODED = re.compile(r"%u([0-9a-fA-F]{4})|%[cC]0%[aA]([eEfF])")
 """Characters as `%u006c`, and the dot and the slash in two bytes (`%c0%af`), as some decoders read them."""
 _EXPANDED = re.compile(
-    r"[*?\[{$`~!\"&'():;<>^|]|[^\x00-\x7f\w\s]|%(?:2[1-9a]|3[abcef]|5[be]|7[bce]|60|u|[c-f])|%[a-z_][a-z0-9_]{2,64}%",
+    r"[*?\[{$`~!\"&'():;<>^|\x03-\x08\x0b-\x1f\x7f]|[^\x00-\x7f\w\s]|%(?:2[1-9a]|3[abcef]|5[be]|7[bce]|60|u|[c-f])|%[a-z_][a-z0-9_]{2,64}%",
     re.IGNORECASE,
 )
 """Signs that a path may be expanded, or be another one to somebody, percent-encoded or not."""
@@ -244,7 +244,7 @@ class _Traits:
         self.is_content = functools.cache(self._is_content)
 
     def role(self, name: str) -> _Role:
-        """What the values of the argument are there for."""
+        """The purpose of the values of the argument."""
         return "content" if self.is_content(name) else "path" if self.is_named(name) else "other"
 
     def _is_named(self, name: str) -> bool:

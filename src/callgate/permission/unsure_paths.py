@@ -29,7 +29,7 @@ _UNSURE = re.compile(rf"[*?\[{{$`]|\A~|%[a-z_][a-z0-9_]{{2,}}%|(?:\A|[/\\]){_SHO
 _COMPUTED = re.compile(r"\$\{\w*[^\w}][^}]*\}?|\$\([^)]*\)?|`[^`]*`?")
 _VARIABLE = re.compile(r"\$\{[^}]*\}?|\$[A-Za-z0-9_]*|%[A-Za-z_][A-Za-z0-9_]{2,}%")
 _GROUP = re.compile(r"\{(?P<braces>[^{}]*)\}|(?P<sign>[?*+@!]?)\((?P<either>[^()]*)\)")
-_MAYBE_ODD = re.compile(r"[!\"&'():;<>^|]|[^\x00-\x7f\w\s]")
+_MAYBE_ODD = re.compile(r"[!\"&'():;<>^|\x03-\x08\x0b-\x1f\x7f]|[^\x00-\x7f\w\s]")
 _PLAIN_KINDS = ("M", "So", "Pd", "Pc", "Cf")
 """Beginnings of the kinds of characters that are ordinary in names, beside letters and digits: accents, emoji, dashes."""
 _CLASS = re.compile(r"\[[!^]?\]?[^\]]*\]")
@@ -173,7 +173,7 @@ def _possible(path: str) -> list[Any]:
 
 
 def _after_variable(part: str, sign: str) -> list[Any]:
-    """What a name with a variable in it may be: what that holds may have folders in it."""
+    """The names that one with a variable in it may be: its value may have folders in it."""
     rest = part.rpartition(sign)[2]
     return [MANY, (MANY, *_chars(rest))] if rest else [MANY]
 
@@ -182,7 +182,9 @@ def _alternatives(path: str, *, literal: bool) -> Iterator[str]:
     """The path for each word in its braces, with a sign for each variable, and each odd sign as text and as a separator."""
     known = path.replace(VALUE, "").replace(RESULT, "").replace(ODD, "")
     waiting, done = [_VARIABLE.sub(VALUE, _COMPUTED.sub(RESULT, known))], list[str]()
-    while waiting:
+    for _ in range(2 * ALTERNATIVES_MAX):
+        if not waiting:
+            break
         text = waiting.pop()
         found = _GROUP.search(text)
         if found is None:
@@ -190,6 +192,8 @@ def _alternatives(path: str, *, literal: bool) -> Iterator[str]:
             continue
         words = _words_of(found) if len(waiting) + len(done) <= ALTERNATIVES_MAX else ["*"]
         waiting += [text[: found.start()] + word + text[found.end() :] for word in words]
+    left = [_GROUP.sub("*", text) for text in waiting]
+    done += ["**" if _GROUP.search(text) else text for text in left]
     for text in done:
         yield from _without_odd(text, "" if literal else ODD)
 
