@@ -6,11 +6,12 @@ import asyncio
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -113,6 +114,50 @@ def test_property_tests_are_repeatable_at_scale_one_and_print_how_to_repeat_a_fa
 
 def test_the_scale_is_a_positive_number(scale: int) -> None:
     assert scale >= 1
+
+
+@pytest.mark.rows("number", [1, 2])
+@pytest.mark.rows(("name", "length"), [("a", 1), pytest.param("bc", 2, id="two letters")])
+def each_product(number: int, name: str, length: int, faults: set[tuple[int, str]]) -> None:
+    assert len(name) == length
+    assert (number, name) not in faults
+
+
+def test_all_rows_of_a_table_are_tried_and_those_that_fail_are_named(home: ModuleType) -> None:
+    marks = each_product.pytestmark  # type: ignore[attr-defined]
+    faults: set[tuple[int, str]] = set()
+    item = SimpleNamespace(
+        iter_markers=lambda _: marks,
+        funcargs={"faults": faults},
+        obj=each_product,
+        _fixtureinfo=SimpleNamespace(argnames=["faults"]),
+    )
+    assert home.pytest_pyfunc_call(item) is True
+    faults.add((2, "bc"))
+    with pytest.raises(AssertionError) as one:
+        home.pytest_pyfunc_call(item)
+    assert one.value.__notes__ == ["in row 1: two letters; 1: 2"]
+    faults.add((1, "a"))
+    with pytest.raises(ExceptionGroup, match="2 of 4 rows fail") as several:
+        home.pytest_pyfunc_call(item)
+    assert [error.__notes__[0] for error in several.value.exceptions] == [
+        "in row 0: a, 1; 0: 1",
+        "in row 1: two letters; 1: 2",
+    ]
+
+
+def test_a_table_without_rows_is_refused(home: ModuleType) -> None:
+    with pytest.raises(ValueError, match="a table of number without rows tests nothing"):
+        home.rows_of("number", [])
+
+
+def test_an_authority_of_a_tests_own_is_trusted_and_those_of_the_world_are_not_read() -> None:
+    certifi = pytest.importorskip("certifi")
+    context = ssl.create_default_context(cafile=certifi.where())
+    assert context.get_ca_certs() == []
+    certificates = Path(certifi.where()).read_text("utf-8").partition("-----END CERTIFICATE-----\n")
+    context.load_verify_locations(cadata=certificates[0] + certificates[1])
+    assert len(context.get_ca_certs()) == 1
 
 
 @pytest.mark.slow
