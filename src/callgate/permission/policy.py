@@ -106,7 +106,7 @@ class Policy:
         object.__setattr__(self, "hooks", tuple(self.hooks))
         object.__setattr__(self, "runs_code", tuple(self.runs_code))
         for given, known in ((self.sensitive, SENSITIVE), (self.runs_code, RUNS_CODE)):
-            for pattern in given if given is not known else ():
+            for pattern in (pattern for pattern in given if given is not known and pattern not in known):
                 PathGlob(pattern)
 
     @classmethod
