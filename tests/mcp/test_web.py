@@ -7,6 +7,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def serving(kind: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
             while process.poll() is None:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                     break
+                time.sleep(0.02)
             yield process
         finally:
             process.kill()
