@@ -31,8 +31,8 @@ def made(name: str) -> Exception:
     return getattr(errors, name)(message, **MORE.get(name, {}))
 
 
-@pytest.mark.parametrize("copied", COPIES, ids=["copy", "deepcopy", "pickle"])
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.rows("copied", COPIES, ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.rows("name", errors.__all__)
 def test_a_copy_of_an_error_says_and_holds_the_same(name: str, copied: Callable[[Any], Any]) -> None:
     error = made(name)
     error.add_note("a note")

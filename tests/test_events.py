@@ -131,7 +131,7 @@ ROWS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "plain"), ROWS, ids=lambda row: type(row).__name__)
+@pytest.mark.rows(("event", "plain"), ROWS, ids=lambda row: type(row).__name__)
 def test_an_event_is_its_fields_and_its_name(event: Any, plain: Any) -> None:
     assert events.to_json(event) == plain
     assert strict_json.parse(strict_json.dump(events.to_json(event))) == plain

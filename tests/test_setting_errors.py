@@ -158,7 +158,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "name", "value"), CASES)
+@pytest.mark.rows(("make", "name", "value"), CASES)
 def test_a_bad_value_of_a_setting_is_a_usage_error(make: Callable[..., Any], name: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         make(**{name: value})

@@ -57,7 +57,7 @@ TAKEN: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "value", "told"), REFUSED, ids=lambda item: str(item)[:20])
+@pytest.mark.rows(("name", "value", "told"), REFUSED, ids=lambda item: str(item)[:20])
 def test_a_value_that_google_refuses_is_refused_with_a_sentence(name: str, value: Any, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_values({name: value})

@@ -41,7 +41,7 @@ def test_what_was_written_is_read_back(value: Any) -> None:
     assert strict_json.parse_isolating(strict_json.dump(value)) == value
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "text",
     [
         "", " ", "{", "[1", "nul", "NaN", "Infinity", "-Infinity", "1e999", "-1e999", '{"a": 1e400}', "[1]x", '"\x00"',

@@ -110,7 +110,7 @@ def clock_uses(source: str) -> list[tuple[int, str]]:
     return sorted({(line, kind) for line, kind in ClockUses(source).found if "# clock: " not in lines[line - 1]})
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("code", "kinds"),
     [
         ("time.sleep(1)", ["sleep"]),

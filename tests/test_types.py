@@ -106,7 +106,7 @@ def test_the_limits_are_those_of_the_table() -> None:
     assert (limits.repeats, limits.output_chars, limits.abandoned_threads, limits.json_depth) == (5, 40_000, 32, 100)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("name", "value"),
     [
         ("turns", 0),

@@ -17,7 +17,7 @@ def pressed(*keys: bytes) -> tuple[str | None, str]:
     return answers[-1], "".join(drawn)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("keys", "answer"),
     [
         ((b"\r",), ""),

@@ -71,7 +71,7 @@ def test_there_are_two_hundred_of_them():
     assert len(HOSTILE) >= 200
 
 
-@pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.rows("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_text_is_shown_as_what_it_is_and_nothing_is_lost(evil: str):
     shown = visible(evil)
     assert is_harmless(shown)
@@ -82,7 +82,7 @@ def test_a_text_is_shown_as_what_it_is_and_nothing_is_lost(evil: str):
         assert visible(evil[:cut]) + visible(evil[cut:], before=evil[:cut]) == shown
 
 
-@pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.rows("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_screen_shows_names_arguments_results_and_files_as_text(evil: str):
     call = FunctionCall(name=evil, args={"path": evil, evil: [evil]}, id="1")
     show, out, err = terminal()
@@ -156,7 +156,7 @@ def read_args(text: str, separator: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.rows("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     call = FunctionCall(name="t", args={"path": evil, "list": [evil]}, id="1")
     definition = ToolDefinition(name="t", kind="mcp", server=evil)

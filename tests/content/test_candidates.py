@@ -60,8 +60,8 @@ class Chunks:
             yield chunk
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("prompted", [False, True])
+@pytest.mark.rows("name", ANSWERS)
+@pytest.mark.rows("prompted", [False, True])
 def test_nothing_of_another_candidate_runs_or_is_shown_and_one_notice_says_so(name: str, prompted: bool) -> None:
     ran: list[str] = []
 

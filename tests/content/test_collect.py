@@ -240,7 +240,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("args", "why"),
     [
         ([1], "must be an object, not list"), (5, "must be an object, not int"), (False, "must be an object, not bool"),
@@ -694,7 +694,7 @@ def test_python_text_is_read_as_calls(text: str, calls: Any) -> None:
     assert all(c.id and c.notes == ("The call was read from Python text.",) for c in found)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "text",
     [
         "",

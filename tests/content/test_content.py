@@ -289,7 +289,7 @@ def test_the_model_version_is_text(version: Any, read: Any) -> None:
     assert model_version_of({"modelVersion": version}) == read
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("count", "read"),
     [
         (12, 12),

@@ -51,7 +51,7 @@ ODD_IN_A_ROW = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ODD_IN_A_ROW, ids=lambda odd: ascii(odd)[:20])
+@pytest.mark.rows("odd", ODD_IN_A_ROW, ids=lambda odd: ascii(odd)[:20])
 def test_a_value_among_thousands_of_rows_is_written_as_it_is_by_itself(odd) -> None:
     rows = [{"id": n, "name": f"row {n}"} for n in range(2_500)]
     rows[1_700] = {"id": odd, "name": "odd"}

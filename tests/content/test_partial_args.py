@@ -123,7 +123,7 @@ def test_brackets_at_the_end_mean_an_empty_array():
     assert parse_path("$['a'][0][]") == (["a", 0], True)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "path",
     ["", "a", ".a", "$a", "$.", "$..a", "$.*", "$[*]", "$.a[*]", "$.a[-1]", "$.a[01]", "$.a[0:2]", "$.a[0,1]", "$.a[?@.b]",
      "$[]", "$.a[", "$.a]", "$.a[][]", "$['a", "$['a\"]", r"$['\x']", r"$['\u12']", "$.a[10001]", "$.a[" + "9" * 5_000 + "]",
@@ -135,7 +135,7 @@ def test_paths_to_anything_but_one_place_are_refused_in_a_short_sentence(path: s
     assert len(str(caught.value)) < 250
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("entries", "sentence"),
     [
         ([text("$.a", "x"), text("$.a.b", "y")], "needs an object where a string is"),

@@ -148,7 +148,7 @@ TABLE: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "plain"), TABLE, ids=range(len(TABLE)))
+@pytest.mark.rows(("value", "plain"), TABLE, ids=range(len(TABLE)))
 def test_each_kind_of_value_has_one_form(value: Any, plain: Any) -> None:
     encoded = json_safe(value)
     assert encoded.value == plain
@@ -347,7 +347,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.rows("name", HOSTILE)
 def test_hostile_values_spoil_nothing_but_themselves(name: str) -> None:
     encoded = json_safe([1, HOSTILE[name](), 2])
     assert (encoded.value[0], encoded.value[2]) == (1, 2)
@@ -493,8 +493,8 @@ def test_a_result_is_a_value_or_a_sentence(result: ToolResult, sent: Any) -> Non
     assert response(result) == sent
 
 
-@pytest.mark.parametrize("chars", [0, 1, 10, 50, 200, 1_001])
-@pytest.mark.parametrize(
+@pytest.mark.rows("chars", [0, 1, 10, 50, 200, 1_001])
+@pytest.mark.rows(
     "result", [finished("ä" * 5_000), failed("e" * 5_000), finished(list(range(5_000)))], ids=["text", "error", "list"]
 )
 def test_long_output_is_cut_in_the_middle_and_never_longer_than_allowed(result: ToolResult, chars: int) -> None:

@@ -13,7 +13,7 @@ def title(*texts: str) -> str:
     return title_from({"role": "user", "parts": [{"text": text} for text in texts]})
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("prompt", "wanted"),
     [
         ("  What is\nthe weather?  ", "What is the weather?"),

@@ -203,7 +203,7 @@ def tool_of(annotation: Any, default: Any = ...) -> Any:
     return function_tool(take)
 
 
-@pytest.mark.parametrize(("annotation", "sent", "expected"), KEEPS, ids=lambda value: str(value)[:40])
+@pytest.mark.rows(("annotation", "sent", "expected"), KEEPS, ids=lambda value: str(value)[:40])
 def test_what_fits_the_declared_schema_reaches_the_function_as_its_type(annotation: Any, sent: Any, expected: Any) -> None:
     tool = tool_of(annotation)
     checked = check_arguments(tool.definition, {"value": sent})
@@ -213,7 +213,7 @@ def test_what_fits_the_declared_schema_reaches_the_function_as_its_type(annotati
     assert type(got) is type(expected)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "annotation",
     [
         type[Color], list[type[int]], type[int] | None, type, Nothing, enum.Enum, re.Pattern[bytes], typing.Self,

@@ -64,7 +64,7 @@ def texts_in(value: Any) -> list[str]:
 # --- every pair ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("source", "target"), pairs("tool"))
+@pytest.mark.rows(("source", "target"), pairs("tool"))
 def test_a_tool_goes_from_every_format_to_every_other(source: str, target: str) -> None:
     first = convert(WEATHER, target=source)
     second = convert(first.value, source=source, target=target)
@@ -84,7 +84,7 @@ CALL = {
 }
 
 
-@pytest.mark.parametrize(("source", "target"), pairs("call"))
+@pytest.mark.rows(("source", "target"), pairs("call"))
 def test_a_call_goes_from_every_format_to_every_other(source: str, target: str) -> None:
     first = convert(CALL, source="anthropic", target=source)
     second = convert(first.value, source=source, target=target)
@@ -96,8 +96,8 @@ def test_a_call_goes_from_every_format_to_every_other(source: str, target: str) 
     assert convert([first.value], source=source, target=target).value == [second.value]
 
 
-@pytest.mark.parametrize("is_error", [False, True])
-@pytest.mark.parametrize(("source", "target"), pairs("result"))
+@pytest.mark.rows("is_error", [False, True])
+@pytest.mark.rows(("source", "target"), pairs("result"))
 def test_a_result_goes_from_every_format_to_every_other(source: str, target: str, is_error: bool) -> None:
     given = {"toolUseId": "c1", "content": [{"text": "No such city."}], "status": "error" if is_error else "success"}
     first = convert(given, source="amazon_q", target=source)
@@ -111,7 +111,7 @@ def test_a_result_goes_from_every_format_to_every_other(source: str, target: str
         assert flagged, "an error that lost its flag must be told"
 
 
-@pytest.mark.parametrize(("source", "target"), pairs("result"))
+@pytest.mark.rows(("source", "target"), pairs("result"))
 def test_a_value_is_never_encoded_twice(source: str, target: str) -> None:
     given = {"functionResponse": {"name": "f", "response": {"result": {"degrees": [4, {"wind": "N"}]}}}}
     first = convert(given, target=source)
@@ -142,7 +142,7 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), pairs("history"))
+@pytest.mark.rows(("source", "target"), pairs("history"))
 def test_a_history_goes_from_every_format_to_every_other_and_back(source: str, target: str) -> None:
     first = convert(PLAIN, target=source)
     second = convert(first.value, source=source, target=target)
@@ -174,8 +174,8 @@ def test_a_system_text_is_never_lost(target: str) -> None:
 # --- what must not get lost ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", writers("call"))
-@pytest.mark.parametrize("text", ['{"city": ', "[1]", "Oslo", '{"a": NaN}', '"x"', "7"])
+@pytest.mark.rows("target", writers("call"))
+@pytest.mark.rows("text", ['{"city": ', "[1]", "Oslo", '{"a": NaN}', '"x"', "7"])
 def test_arguments_that_cannot_be_read_are_kept_and_never_empty(target: str, text: str) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": text}}
     converted = convert(call, target=target)
@@ -214,9 +214,9 @@ BLOCKS = [
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "TUFSSw=="}}
 
 
-@pytest.mark.parametrize("before", [[], [IMAGE], [{"type": "text", "text": "first"}]], ids=["alone", "image", "text"])
-@pytest.mark.parametrize("block", BLOCKS, ids=[block["type"] for block in BLOCKS])
-@pytest.mark.parametrize("target", [name for name in FORMATS if name not in ("anthropic", "json_schema")])
+@pytest.mark.rows("before", [[], [IMAGE], [{"type": "text", "text": "first"}]], ids=["alone", "image", "text"])
+@pytest.mark.rows("block", BLOCKS, ids=[block["type"] for block in BLOCKS])
+@pytest.mark.rows("target", [name for name in FORMATS if name not in ("anthropic", "json_schema")])
 def test_a_block_that_has_no_place_in_a_result_elsewhere_is_told(target: str, block: Any, before: list[Any]) -> None:
     if target not in writers("result"):
         return
@@ -907,8 +907,8 @@ IMAGE = {"type": "image", "mime_type": "image/png", "data": "aGk="}
 JSON_TEXT, PLAIN_TEXT = ({"type": "text", "text": text} for text in ('{"a":1}', "A picture."))
 
 
-@pytest.mark.parametrize("via", ["anthropic", "bedrock", "gemini", "interactions"])
-@pytest.mark.parametrize("result", list(itertools.permutations([IMAGE, JSON_TEXT, PLAIN_TEXT])), ids=str)
+@pytest.mark.rows("via", ["anthropic", "bedrock", "gemini", "interactions"])
+@pytest.mark.rows("result", list(itertools.permutations([IMAGE, JSON_TEXT, PLAIN_TEXT])), ids=str)
 def test_texts_and_images_of_a_result_keep_their_order_or_the_loss_is_reported(via: str, result: Any) -> None:
     call = {"type": "function_call", "id": "c", "name": "look", "arguments": {}}
     step = {"type": "function_result", "call_id": "c", "name": "look", "result": [*result]}

@@ -60,7 +60,7 @@ def outcome(given: Any, out: dict[str, Any], source: str | None) -> tuple[dict[s
     return values, {key: found for key, found in losses.items() if found}
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
+@pytest.mark.rows("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_case(case: Path) -> None:
     given, out = loaded(case, "in.json"), loaded(case, "out.json")
     must_be_named = out.pop("named", False)
@@ -73,7 +73,7 @@ def test_case(case: Path) -> None:
     assert given == loaded(case, "in.json"), "the input was changed"
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
+@pytest.mark.rows("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_what_is_converted_to_the_format_that_it_is_said_to_have_stays_as_it_is(case: Path) -> None:
     given, own = loaded(case, "in.json"), case.parent.name
     converted = convert(given, source=own, target=own)

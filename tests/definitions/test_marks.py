@@ -127,7 +127,7 @@ def test_what_a_format_has_written_of_others_is_carried_or_reported_by_all(sourc
     assert count > 20
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
+@pytest.mark.rows("case", ALL, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_what_a_format_has_written_it_detects_and_writes_as_it_is(case: Path) -> None:
     given = json.loads((case / "in.json").read_text("utf-8"))
     kind = read(given, source=case.parent.name, kind=None).kind

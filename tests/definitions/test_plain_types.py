@@ -76,9 +76,7 @@ def test_a_plain_parameter_is_declared_and_read_as_pydantic_does(kind: Any) -> N
             assert bound(plain, args) == bound(typed, args), (kind, default, args)
 
 
-@pytest.mark.parametrize(
-    "returns", [*TYPES, dict, dict[str, Any], list[dict[str, Any]], dict[str, int], list, set[int]], ids=str
-)
+@pytest.mark.rows("returns", [*TYPES, dict, dict[str, Any], list[dict[str, Any]], dict[str, int], list, set[int]], ids=str)
 def test_a_plain_result_is_declared_as_pydantic_does(returns: Any) -> None:
     plain, typed = (made(int, ..., plain=plain, returns=returns) for plain in (True, False))
     assert isinstance(plain, FunctionTool)

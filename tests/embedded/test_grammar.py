@@ -46,7 +46,7 @@ def optional(schema: dict[str, Any]) -> dict[str, Any]:
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("definition", "good", "bad"),
     [
         (tool(a=dict(STRING)), [call(a="x"), call(a='say "hi"\n')], [call(), call(a=1), call(b="x"), call(a="x", b="y")]),

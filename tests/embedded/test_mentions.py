@@ -26,7 +26,7 @@ from callgate.types import ToolDefinition
 TODAY = date(2026, 11, 17)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("text", "values"),
     [
         ("Give Rex 200 grams", [200]),
@@ -105,7 +105,7 @@ def offered(said: str, *, leaves: Any = (), of: str | None = None, **properties:
 INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("said", "properties", "wanted"),
     [
         ("for 2 hours", {"minutes": INTEGER}, [120]),

@@ -105,7 +105,7 @@ def tool(**properties: Any) -> ToolDefinition:
 STRING, INTEGER = {"type": "string"}, {"type": "integer", "description": "How many"}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("schema", "value", "said", "asks"),
     [
         (STRING, "Boston", "weather in boston?", False),

@@ -24,7 +24,7 @@ def fits(pattern: str, path: str) -> bool:
     return glob.matches(state, name)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("pattern", "fitting", "others"),
     [
         ("*.py", ["a.py", "x/y/a.py", ".py"], ["a.pyc", "a.py/b"]),

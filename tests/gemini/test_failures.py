@@ -48,7 +48,7 @@ def retry_info(delay: Any) -> dict[str, Any]:
 # Codes -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("code", "kind", "retry"),
     [
         (400, InvalidRequestError, False), (401, AuthError, False), (402, RateLimitedError, False), (403, AuthError, False),
@@ -221,7 +221,7 @@ def test_messages_are_bounded_and_without_control_characters() -> None:
 # The network -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("error", "kind", "retry"),
     [
         (httpx2.ConnectError("refused"), ConnectionLostError, True),

@@ -80,14 +80,14 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "value", "fields"), TAKEN)
+@pytest.mark.rows(("model", "value", "fields"), TAKEN)
 def test_a_level_or_a_number_is_what_the_generation_takes(model: str, value: Any, fields: dict[str, Any]) -> None:
     assert thinking_fields(value, model) == fields
     body = {"contents": [{"role": "user", "parts": [{"text": "a"}]}], "generationConfig": {"thinkingConfig": fields}}
     assert judge(body, model=model.rpartition("/")[2]) is None
 
 
-@pytest.mark.parametrize(("model", "value", "said"), REFUSED)
+@pytest.mark.rows(("model", "value", "said"), REFUSED)
 def test_a_value_that_the_model_refuses_is_refused_before_sending(model: str, value: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         thinking_fields(value, model)
@@ -119,8 +119,8 @@ EVERY_MODEL = (
 EVERY_VALUE = ("none", "minimal", "low", "medium", "high", "xhigh", 0, 1, 600, 5_000, 30_000, 10**6, -1, -2)
 
 
-@pytest.mark.parametrize("only_levels", [False, True])
-@pytest.mark.parametrize("model", EVERY_MODEL)
+@pytest.mark.rows("only_levels", [False, True])
+@pytest.mark.rows("model", EVERY_MODEL)
 def test_a_value_is_sent_as_asked_or_refused_or_reported(model: str, only_levels: bool) -> None:
     for value in EVERY_VALUE:
         notices = thinking_notices({"thinking": value}, model, only_levels=only_levels)

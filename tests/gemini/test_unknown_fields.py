@@ -179,7 +179,7 @@ def test_a_server_that_names_one_field_at_a_time_is_asked_until_it_is_content() 
 PART = "contents[1].parts[0]"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "message",
     [
         unknown("thoughtSignature", PART),
@@ -197,7 +197,7 @@ PART = "contents[1].parts[0]"
         "Request contains an invalid argument.",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.rows("stream", [False, True], ids=["whole", "streamed"])
 def test_any_other_refusal_reaches_the_caller_after_one_request(message: str, stream: bool) -> None:
     async def story() -> None:
         odd = answer({"text": "Hello.", "trace": 1, "thoughtSignature": "c2ln"})

@@ -112,7 +112,7 @@ BREACHES = [
 MALFORMED = "lacks a name, has an id that is no id, or is not made of objects"
 
 
-@pytest.mark.parametrize(("contents", "problem"), BREACHES, ids=range(len(BREACHES)))
+@pytest.mark.rows(("contents", "problem"), BREACHES, ids=range(len(BREACHES)))
 def test_every_breach_is_named_with_its_place_and_repaired(contents: list[Any], problem: str) -> None:
     assert problem in validate(contents)
     result, notes = repaired(contents)
@@ -243,7 +243,7 @@ REPAIRS: dict[str, tuple[list[Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REPAIRS)
+@pytest.mark.rows("name", REPAIRS)
 def test_a_broken_history_is_repaired(name: str) -> None:
     broken, whole = REPAIRS[name]
     result, notes = repaired(broken)

@@ -166,7 +166,7 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_their_defau
     )
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("line", "why"),
     [
         ('{"v": 2, "kind": "recovered"}', "schema version 2"),
@@ -220,7 +220,7 @@ def test_results_as_deep_as_the_limit_can_be_read_again() -> None:
     assert codec.decode(codec.encode(fact)) == fact
 
 
-@pytest.mark.parametrize("levels", [100, 150, 190, 195, *range(196, 202), 230, 245, *range(248, 255), 300])
+@pytest.mark.rows("levels", [100, 150, 190, 195, *range(196, 202), 230, 245, *range(248, 255), 300])
 def test_whatever_is_written_can_be_read_again_however_deep(levels: int) -> None:
     value: Any = 1
     for _ in range(levels):

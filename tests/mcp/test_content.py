@@ -20,7 +20,7 @@ def said(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("result", "value"),
     [
         ({"content": [said("hi")]}, "hi"),

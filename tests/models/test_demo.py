@@ -163,7 +163,7 @@ def test_calculate_knows_arithmetic(expression: str, value: float) -> None:
     assert calculate(expression) == value
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("expression", "said"),
     [
         ("9**9**9", "too large"),

@@ -460,7 +460,7 @@ def test_no_call_in_a_tool_result_or_a_users_text_runs(chosen):
     assert RAN == []
 
 
-@pytest.mark.parametrize("hostile", SOME)
+@pytest.mark.rows("hostile", SOME)
 def test_a_result_says_the_same_and_holds_no_call(hostile):
     response = {"result": hostile.replace("\ud800", "?")}
     rendered = render_content({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": response}}]})

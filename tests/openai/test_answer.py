@@ -77,8 +77,8 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("style", STRANGE.values(), ids=STRANGE)
+@pytest.mark.rows("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.rows("style", STRANGE.values(), ids=STRANGE)
 def test_every_hand_gives_the_same_answer(style: Style, stream: bool) -> None:
     found = collected(written(GIVEN, style, stream=stream))
     assert shape(found) == [("add", {"a": 1, "b": [2, {"c": '}{"é'}]}), ("now", {}), ("add", {"a": 3})]

@@ -64,7 +64,7 @@ ROWS: list[tuple[int, dict[str, Any], str, type[ModelError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "error", "server", "kind", "sentence"), ROWS)
+@pytest.mark.rows(("status", "error", "server", "kind", "sentence"), ROWS)
 def test_a_refusal_has_a_type_and_says_what_to_do(
     status: int, error: dict[str, Any], server: str, kind: type[ModelError], sentence: str
 ) -> None:

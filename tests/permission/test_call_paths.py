@@ -39,7 +39,7 @@ def test_a_lasting_answer_about_the_root_covers_a_call_that_names_no_file_and_no
     assert not covers(rule, definition, {"path": "docs/a"}, "d")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "args",
     [
         {"path": ".env"}, {"src": ".env"}, {"name": ".env"}, {"from": ".env"}, {"document": ".env"}, {"text": ".env"},
@@ -49,7 +49,7 @@ def test_a_lasting_answer_about_the_root_covers_a_call_that_names_no_file_and_no
         {"list": [["a", ".env"]]}, {"deep": {"er": [{"x": ".env"}]}}, {"files": {".env": "content"}}, {"a": "x\n.env\ny"},
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["mcp", "worker"])
+@pytest.mark.rows("kind", ["mcp", "worker"])
 def test_a_sensitive_file_of_another_program_is_found_under_any_name_and_in_any_place(kind: Any, args: dict[str, Any]):
     definition = ToolDefinition(name="fetch", kind=kind, server="fs")
     assert verdict(Policy(mode="yolo"), definition, args) == "ask"
@@ -132,7 +132,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", SPELLINGS)
+@pytest.mark.rows("path", SPELLINGS)
 def test_no_spelling_of_a_uri_leads_around_a_rule_or_the_sensitive_list(path: str):
     assert (
         verdict(Policy(rules=[Rule(verdict="deny", paths=("//srv/plan.txt",))], mode="yolo"), SERVER, {"path": path})
@@ -201,10 +201,8 @@ def test_a_path_with_wildcards_that_is_too_long_to_be_compared_may_be_any():
     assert verdict(Policy(rules=[rule], default="allow"), SERVER, {"path": "{" + "a" * 5_000 + ",secret}/x"}) == "deny"
 
 
-@pytest.mark.parametrize(
-    "word", ["secret/x", "se''cret/x", 'se"cre"t/x', "sec\\ret/x", "\\x73ecret/x", "\\163ecret/x", "s*/x"]
-)
-@pytest.mark.parametrize("end", ["; : " + "a " * 2_500, "; : " + "a" * 5_000, " " * 5_000, "\n" + "echo a\n" * 700])
+@pytest.mark.rows("word", ["secret/x", "se''cret/x", 'se"cre"t/x', "sec\\ret/x", "\\x73ecret/x", "\\163ecret/x", "s*/x"])
+@pytest.mark.rows("end", ["; : " + "a " * 2_500, "; : " + "a" * 5_000, " " * 5_000, "\n" + "echo a\n" * 700])
 def test_no_padding_of_a_command_leads_to_a_laxer_verdict(word: str, end: str):
     policy = Policy(rules=[Rule(verdict="deny", paths=("secret/**",))], default="allow")
     many = [f"p{number}" for number in range(100)]

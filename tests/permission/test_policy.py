@@ -36,7 +36,7 @@ def test_the_table_has_its_hundred_rows_and_no_two_say_the_same():
     assert {row[4] for row in CASES} == {"allow", "ask", "deny"}
 
 
-@pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
+@pytest.mark.rows("row", CASES, ids=[row[0] for row in CASES])
 def test_a_row_of_the_table_holds(row: list[Any]):
     _, table, tool, args, expected, problems = row
     policy = Policy.from_table(table)
@@ -45,7 +45,7 @@ def test_a_row_of_the_table_holds(row: list[Any]):
         assert policy.may_declare(TOOLS[tool]), "what may run is declared"
 
 
-@pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
+@pytest.mark.rows("row", CASES, ids=[row[0] for row in CASES])
 def test_the_rules_about_a_tool_decide_about_it_as_all_rules_do(row: list[Any]):
     call = FunctionCall(name=row[2], args=row[3])
     other = Policy(rules=["ask *", Rule(verdict="deny", tool="nothing_*")], default="allow")
@@ -53,7 +53,7 @@ def test_the_rules_about_a_tool_decide_about_it_as_all_rules_do(row: list[Any]):
         assert policy.about(TOOLS[row[2]]).decide(TOOLS[row[2]], call) == policy.decide(TOOLS[row[2]], call)
 
 
-@pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
+@pytest.mark.rows("row", CASES, ids=[row[0] for row in CASES])
 def test_what_is_explained_is_what_is_decided_where_no_condition_fits(row: list[Any]):
     policy, tool = Policy.from_table(row[1]), TOOLS[row[2]]
     explained = policy.explain(tool)
@@ -366,7 +366,7 @@ def test_builtin_names_the_tools_that_live_on_no_server() -> None:
 # --- servers that the provider calls -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("policy", "expected"),
     [
         (Policy(), False),

@@ -40,8 +40,8 @@ def test_there_are_a_hundred_secrets_and_thirty_shapes():
     assert len(SHAPES) >= 30
 
 
-@pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS)
-@pytest.mark.parametrize("around", ["{}", "see {} here", 'x="{}";', "a\n{}\nb", "({})"])
+@pytest.mark.rows("text", SECRETS.values(), ids=SECRETS)
+@pytest.mark.rows("around", ["{}", "see {} here", 'x="{}";', "a\n{}\nb", "({})"])
 def test_a_secret_does_not_stay_wherever_it_stands(text: str, around: str):
     core = made.core_of(text)
     cleaned = CLEAN.text(around.format(text))
@@ -75,7 +75,7 @@ def test_what_is_no_secret_stays_as_it_is(text: str):
     assert CLEAN.text(text) == text
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "name",
     [
         "password",
@@ -204,7 +204,7 @@ def test_hostile_repetition_is_read_to_its_end(piece: str):
 # --- names, pairs and encodings ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "name",
     [
         "db_pass", "smtp_pass", "github_pat", "GH_PAT", "DB_PASS", "auth_header", "ssh_key", "master_key", "access_tokens",
@@ -418,7 +418,7 @@ def test_the_key_of_a_model_is_not_in_the_audit_log_although_only_the_model_was_
     assert "mylocalkey" not in (tmp_path / "a").read_text()
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("text", "expected"),
     [
         ("The password is s3cr3t-of-mine, I think", "The password is [redacted] I think"),

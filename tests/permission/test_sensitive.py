@@ -24,7 +24,7 @@ PATHS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "sensitive"), PATHS)
+@pytest.mark.rows(("path", "sensitive"), PATHS)
 def test_files_that_may_hold_secrets_are_known_by_name(path: str, sensitive: bool):
     assert is_sensitive(path) is sensitive
     verdict = Policy().decide(READ, FunctionCall(name="read_file", args={"path": path}, id="1")).verdict

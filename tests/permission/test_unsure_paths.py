@@ -60,19 +60,19 @@ IS_NOT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("definition", [SERVER, WORKER, FUNCTION], ids=["mcp", "worker", "function"])
-@pytest.mark.parametrize("path", MAY_BE)
+@pytest.mark.rows("definition", [SERVER, WORKER, FUNCTION], ids=["mcp", "worker", "function"])
+@pytest.mark.rows("path", MAY_BE)
 def test_a_rule_that_denies_holds_for_a_path_that_may_be_the_file(definition: ToolDefinition, path: str):
     assert verdict(definition, {"path": path}, EXACT) == "deny"
 
 
-@pytest.mark.parametrize("path", IS_NOT)
+@pytest.mark.rows("path", IS_NOT)
 def test_a_path_that_cannot_be_the_file_is_none_that_the_rule_is_about(path: str):
     assert verdict(SERVER, {"path": path}, EXACT) == "allow"
     assert verdict(SERVER, {"path": path}) == "allow", "nor is it sensitive"
 
 
-@pytest.mark.parametrize("path", [path for path in MAY_BE if is_unsure(path)])
+@pytest.mark.rows("path", [path for path in MAY_BE if is_unsure(path)])
 def test_a_rule_that_allows_is_never_about_a_path_that_is_not_known(path: str):
     allow = Rule(verdict="allow", paths=["**", "//**"])
     assert verdict(SERVER, {"path": path}, allow, mode="default", default="ask") == "ask"

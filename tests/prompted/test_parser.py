@@ -46,7 +46,7 @@ OWN = [
 ALL = [*GIVEN, *OWN]
 
 
-@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in ALL], ids=[case[0] for case in ALL])
+@pytest.mark.rows(("text", "expected"), [case[1:] for case in ALL], ids=[case[0] for case in ALL])
 def test_a_case_gives_its_calls_text_and_errors(outcome, text, expected):
     assert outcome([text]) == expected
     parsed = parse_text(text, tools=TOOLS)
@@ -55,7 +55,7 @@ def test_a_case_gives_its_calls_text_and_errors(outcome, text, expected):
     assert [{"code": error.code, "name": error.name} for error in parsed.errors] == expected["errors"]
 
 
-@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in ALL], ids=[case[0] for case in ALL])
+@pytest.mark.rows(("text", "expected"), [case[1:] for case in ALL], ids=[case[0] for case in ALL])
 def test_a_case_gives_the_same_under_every_split(outcome, text, expected):
     assert outcome(text) == expected, "one character at a time"
     places = range(len(text)) if len(text) < 1_000 else range(0, len(text), 997)
@@ -300,7 +300,7 @@ def test_tools_may_be_definitions_and_none_takes_every_name():
     assert parse_text(text, tools=[]).errors[0].code == "unknown_tool"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("args", "expected"),
     [
         ("a=0x10, b=1_000, c=.5, d=+1", {"a": 16, "b": 1000, "c": 0.5, "d": 1}),
@@ -325,7 +325,7 @@ def test_what_models_write_instead_of_json_is_read(args, expected):
     assert [call.args for call in parse_text(f"TOOL_CALL: f({args})", tools=["f"]).calls] == [expected]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "args",
     [
         "a=1j", "a=b", "a=f'x'", "a=1 b=2", "a=1, 2", "a=", "a=007", "a='\\101'", "a='\\N{DASH}'", "{'a': '\\a'}", "{1: 2}",

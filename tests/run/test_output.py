@@ -95,7 +95,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 # Reading an answer --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("kind", "text", "value"),
     [
         (Weather, OSLO_JSON, OSLO),
@@ -130,7 +130,7 @@ def test_an_answer_becomes_a_value_of_the_type(kind: Any, text: str, value: Any)
     assert output.value(read.value) == value
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("kind", "text"),
     [
         (int, "true"), (bool, "yes"), (bool, "1"), (float, "NaN"), (float, "1e400"), (float, '"inf"'), (date, "0"),

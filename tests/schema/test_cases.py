@@ -25,8 +25,8 @@ def definition(case: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(name=tool["name"], description="d", input_schema=tool["inputSchema"])
 
 
-@pytest.mark.parametrize(("field", "surface"), FORMS)
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
+@pytest.mark.rows(("field", "surface"), FORMS)
+@pytest.mark.rows("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_a_form_is_legal_and_forbids_nothing_that_the_schema_allows(wire, case, field, surface) -> None:
     compiled = wire.compile(definition(case).input_schema, field=field, surface=surface)
     assert wire.faults(compiled, field, surface) == []
@@ -36,13 +36,13 @@ def test_a_form_is_legal_and_forbids_nothing_that_the_schema_allows(wire, case, 
         assert tuple(check_arguments(definition(case), compiled.encode(args)).problems) == ()
 
 
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
+@pytest.mark.rows("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_what_is_sent_compiles_to_itself(wire, case) -> None:
     sent = wire.compile(definition(case).input_schema).schema
     assert sent is None or wire.compile(sent).schema == sent
 
 
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
+@pytest.mark.rows("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_illegal_arguments_do_not_pass_the_check(case) -> None:
     tool = definition(case)
     for args in case["invalid_args"]:

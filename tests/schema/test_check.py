@@ -39,7 +39,7 @@ def test_valid_arguments_come_back_equal_and_as_a_new_object():
     assert checked.args["x"] is not args["x"]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("schema", "value", "expected", "note"),
     [
         (INTEGER, "5", 5, 'x: "5" read as the integer 5'),
@@ -109,7 +109,7 @@ def test_values_that_are_allowed_as_they_are_stay_as_they_are(schema, value):
     assert type(result) is type(value)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("schema", "value", "problem"),
     [
         (INTEGER, True, "x: true was given, but an integer is needed"),
@@ -478,7 +478,7 @@ def test_json_in_a_string_is_read_only_where_nothing_of_it_is_lost(schema, text)
     assert not check_arguments(definition, {"x": '{"a": [0.5, 1e2]}' if "object" in str(schema) else "[0.5, 1e2]"}).problems
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("pattern", "good", "bad"),
     [
         (r"^\<\>$", "<>", ""), (r"^[\\w-z]\Z", "x", "a"), (r"^[\\w-z]\Z", "\\", "a"), (r"^\e\i\y\h\8$", "eiyh8", "x"),

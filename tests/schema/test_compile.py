@@ -47,7 +47,7 @@ def losses(
 # --- what is sent --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("x", "as_json", "as_message"),
     [
         (TEXT, TEXT, TEXT),
@@ -194,8 +194,8 @@ def test_free_arguments_are_told_in_the_tools_description_where_the_schema_canno
     assert (compiled.schema, compiled.note) == (None, "(any keys, each value: integer)")
 
 
-@pytest.mark.parametrize("field", ["parametersJsonSchema", "parameters"])
-@pytest.mark.parametrize(
+@pytest.mark.rows("field", ["parametersJsonSchema", "parameters"])
+@pytest.mark.rows(
     "schema",
     [
         False,
@@ -226,7 +226,7 @@ def test_unknown_fields_and_surfaces_are_refused() -> None:
 # --- what is lost --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("x", "keyword", "instead"),
     [
         ({"type": "array", "uniqueItems": True}, "uniqueItems", "stated in the description"),
@@ -248,7 +248,7 @@ def test_unknown_fields_and_surfaces_are_refused() -> None:
         ({"$ref": "http://127.0.0.1:9/a.json"}, "$ref", "widened"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(("field", "surface"), FORMS)
+@pytest.mark.rows(("field", "surface"), FORMS)
 def test_every_loss_names_its_place_and_what_is_done_instead(x, keyword, instead, field, surface) -> None:
     assert (f"/properties/x/{keyword}", keyword, instead) in losses(x, field, surface)
 

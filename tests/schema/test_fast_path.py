@@ -43,7 +43,7 @@ def both_ways(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             assert short == outcome(schema, field, surface)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@pytest.mark.rows("case", CASES, ids=lambda case: case["id"])
 def test_both_ways_come_to_the_same(case, monkeypatch) -> None:
     both_ways(case["tool"]["inputSchema"] if "tool" in case else case["schema"], monkeypatch)
 
@@ -143,7 +143,7 @@ def test_a_tool_of_common_keywords_is_declared_without_compiling_its_validator(m
     assert declare([ToolDefinition(name="f", input_schema=schema)]).quarantined == {}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "node",
     [
         {"pattern": "("}, {"type": "strange"}, {"type": []}, {"minLength": -1}, {"required": ["a", "a"]}, {"enum": 1},

@@ -21,7 +21,7 @@ def of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("schema", "meant"),
     [
         ({"type": "object", "properties": []}, {"type": "object"}),

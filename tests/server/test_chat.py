@@ -90,7 +90,7 @@ def test_stream_in_the_body_beats_the_accept_header(serve) -> None:
     assert site.chat({"prompt": "a", "stream": True}).headers["content-type"].startswith("text/event-stream")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("body", "status", "code"),
     [
         (b"", 400, "invalid_json"),

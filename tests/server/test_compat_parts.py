@@ -94,7 +94,7 @@ def test_a_part_of_a_chat_message_reaches_the_model(chat: Any, part: Any, carrie
     assert seen(model) == [carried]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     ("part", "field"),
     [
         ({"type": "file", "file": {"file_id": "file-1"}}, "messages[0].content[1].file.file_id"),
@@ -109,7 +109,7 @@ def test_a_part_of_a_chat_message_reaches_the_model(chat: Any, part: Any, carrie
         ("?", "messages[0].content[1]"),
     ],
 )
-@pytest.mark.parametrize("tools", [False, True], ids=["our tools", "its tools"])
+@pytest.mark.rows("tools", [False, True], ids=["our tools", "its tools"])
 def test_a_part_of_a_chat_message_that_no_model_would_see_is_refused(chat: Any, part: Any, field: str, tools: bool) -> None:
     model = STAGE.plays("Not seen.")
     own = {"tools": [{"type": "function", "function": {"name": "f"}}]} if tools else {}
@@ -508,8 +508,8 @@ WITH_IDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("id", [[], ["a"], {}, {"a": 1}, 5, True], ids=str)
-@pytest.mark.parametrize("name", WITH_IDS)
+@pytest.mark.rows("id", [[], ["a"], {}, {"a": 1}, 5, True], ids=str)
+@pytest.mark.rows("name", WITH_IDS)
 def test_an_id_that_is_no_text_is_refused(site: Site, name: str, id: Any) -> None:
     path, body = WITH_IDS[name]
     assert post(site, path, {"model": "callgate", **body(id)}).status in (400, 422), name
@@ -531,8 +531,8 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [-1, 0, "5", [], {}, True, 1e308, 10**30, 1.5], ids=str)
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.rows("value", [-1, 0, "5", [], {}, True, 1e308, 10**30, 1.5], ids=str)
+@pytest.mark.rows("name", SETTINGS)
 def test_a_limit_of_tokens_that_is_none_is_refused(site: Site, name: str, value: Any) -> None:
     path, body = SETTINGS[name]
     assert post(site, path, {"model": "callgate", **body(value)}).status in (400, 422), name

@@ -182,10 +182,10 @@ def test_nothing_is_written_to_a_client_that_left_while_its_answer_waited_for_th
     assert wire.writes == []
 
 
-@pytest.mark.parametrize("pieces", [[b""], [b"hello"], [b"he", b"", b"llo"]], ids=["nothing", "one", "three"])
-@pytest.mark.parametrize("status", [200, 404, 503])
-@pytest.mark.parametrize("told", [True, False], ids=["length", "chunks"])
-@pytest.mark.parametrize("is_last", [True, False], ids=["last", "kept"])
+@pytest.mark.rows("pieces", [[b""], [b"hello"], [b"he", b"", b"llo"]], ids=["nothing", "one", "three"])
+@pytest.mark.rows("status", [200, 404, 503])
+@pytest.mark.rows("told", [True, False], ids=["length", "chunks"])
+@pytest.mark.rows("is_last", [True, False], ids=["last", "kept"])
 def test_an_answer_is_what_h11_sees(pieces: list[bytes], status: int, told: bool, is_last: bool) -> None:
     whole = b"".join(pieces)
     headers = {"content_length": str(len(whole))} if told else {}

@@ -98,7 +98,7 @@ def test_what_is_a_request_is_read_but_for_what_is_known(site: Site, record_prop
     assert [name for name, reason in refused.items() if not reason] == []
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "head",
     [
         b"GET /livez HTTP/1.1\nHost: localhost\n\n",
@@ -112,7 +112,7 @@ def test_what_is_a_request_is_read_but_for_what_is_known(site: Site, record_prop
         b"POST /livez HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+@pytest.mark.rows("before", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"])
 def test_heads_that_others_may_read_differently_are_refused_first_and_after_others(site: Site, head, before) -> None:
     statuses = re.findall(rb"HTTP/1\.1 (\d{3})", site.raw(before + head))
     assert statuses == [b"200"] * bool(before) + [b"400"]

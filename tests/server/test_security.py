@@ -159,7 +159,7 @@ TABLE: dict[str, tuple[bytes, tuple[int, str | None]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.rows("name", TABLE)
 def test_a_hostile_request_is_answered_as_the_table_says(site: Site, name: str) -> None:
     data, (status, code) = TABLE[name]
     answer = parsed(site.raw(data))

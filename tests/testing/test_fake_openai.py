@@ -198,7 +198,7 @@ BREACHES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "words"), BREACHES.values(), ids=BREACHES)
+@pytest.mark.rows(("change", "words"), BREACHES.values(), ids=BREACHES)
 def test_a_breach_is_refused_in_openais_words(change: dict[str, Any], words: str) -> None:
     body = {"model": "gpt-4.1", "messages": [USER]} | change
     found = chat_judge(body)

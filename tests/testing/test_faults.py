@@ -188,7 +188,7 @@ STATUSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STATUSES)
+@pytest.mark.rows("name", STATUSES)
 def test_statuses(name: str) -> None:
     assert unframed(seen(name)[0])[0] == STATUSES[name]
 

@@ -117,7 +117,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.rows("name", GOOD)
 def test_what_google_takes_is_not_refused(name: str) -> None:
     assert judge(GOOD[name]) is None
 
@@ -245,7 +245,7 @@ def test_a_level_of_thinking_is_refused_where_the_model_does_not_have_it(model: 
     assert (judge(request, model=model) is None) is is_taken
 
 
-@pytest.mark.parametrize("name", BAD_CONTENTS)
+@pytest.mark.rows("name", BAD_CONTENTS)
 def test_a_content_that_breaks_a_rule_is_refused_in_googles_words(name: str) -> None:
     request, text = BAD_CONTENTS[name]
     refusals = list(judge_all(request))
@@ -308,7 +308,7 @@ BAD_TOOLS = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_TOOLS)
+@pytest.mark.rows("name", BAD_TOOLS)
 def test_a_tool_that_breaks_a_rule_is_refused_in_googles_words(name: str) -> None:
     request, text = BAD_TOOLS[name]
     assert text in message(request)
@@ -373,7 +373,7 @@ def test_an_enumeration_has_the_values_of_googles_own_client(name: str) -> None:
     assert {member.value for member in getattr(genai_types, name)} == ENUMS[name]
 
 
-@pytest.mark.parametrize("name", BAD_FIELDS)
+@pytest.mark.rows("name", BAD_FIELDS)
 def test_a_field_that_does_not_fit_is_refused_in_googles_words(name: str) -> None:
     request, text = BAD_FIELDS[name]
     refusal = judge(request)
@@ -382,7 +382,7 @@ def test_a_field_that_does_not_fit_is_refused_in_googles_words(name: str) -> Non
     assert refusal.rule == "fields"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "keyword",
     [
         "$schema",

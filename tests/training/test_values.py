@@ -11,7 +11,7 @@ from training.values import SAMPLERS, Said, Values, ordinal
 SPOKEN_MINUTES = {"half an hour": 30, "an hour": 60, "two hours": 120, "an hour and a half": 90, "a quarter of an hour": 15}
 
 
-@pytest.mark.parametrize("kind", sorted(SAMPLERS))
+@pytest.mark.rows("kind", sorted(SAMPLERS))
 def test_every_kind_of_value_can_be_drawn_and_said(kind: str) -> None:
     values = Values(random.Random(1))
     for _ in range(30):

@@ -53,8 +53,8 @@ BODIES: dict[str, tuple[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000_000])
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.rows("size", [1, 2, 3, 7, 1_000_000])
+@pytest.mark.rows("name", BODIES)
 def test_a_body_is_decoded_however_it_is_split(name: str, size: int) -> None:
     encoding, body = BODIES[name]
     came = (body[start : start + size] for start in range(0, len(body), size))

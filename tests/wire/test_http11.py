@@ -186,8 +186,8 @@ def test_plain_chunks_do_not_go_through_h11() -> None:
     assert (chunks.rest, chunks.is_open, chunks.is_over) == (b"0\r\n\r\n", False, True)
 
 
-@pytest.mark.parametrize("ending", [b"XY", b"\rX", b"\n\n", b"", b"0\r\n\r\n", b"\r0\r\n\r\n"], ids=ascii)
-@pytest.mark.parametrize("cut", range(1, 7))
+@pytest.mark.rows("ending", [b"XY", b"\rX", b"\n\n", b"", b"0\r\n\r\n", b"\r0\r\n\r\n"], ids=ascii)
+@pytest.mark.rows("cut", range(1, 7))
 def test_a_chunk_that_does_not_end_is_a_fault_wherever_it_was_cut(ending: bytes, cut: int) -> None:
     sent = b"3\r\nabc" + ending
     _, got, error = asyncio.run(body_of([CHUNKED + sent[:cut], sent[cut:]] if sent[cut:] else [CHUNKED + sent]))
@@ -243,7 +243,7 @@ def test_an_address_that_is_not_one_of_http_is_refused(url: str) -> None:
         Address.of(url)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "url",
     [
         "https://generativelanguage.googleapis.com/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",

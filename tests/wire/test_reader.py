@@ -260,7 +260,7 @@ def test_error_bodies_come_out_as_objects():
 # What is no answer -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.rows(
     "body",
     [b"", b" \r\n", BOM, b"[]", b"[ ]\n", b"null", b"42", b'"x"', b"true", b"NaN", b"[null]", b"[1]", b'["x"]', b"[[]]",
      b"{]", b"data: null\n\n", b"data: 42\n\n", b"data: []\n\n", b'data: "x"', b"data: [DONE]\n\n", b": ping\n\n",
