@@ -62,6 +62,7 @@ test-slow: fetched ## run the tests that take longer
 	@$(PYTEST) -p scripts.progress -m slow $(ARGS) || test $$? -eq 5
 
 check: export CALLGATE_COVERAGE = 1
+check: export CALLGATE_EXAMPLES_PERCENT = 100
 check: check-static test test-slow coverage-gate ## everything that a change must pass: lint, types, all tests, coverage
 
 check-static: ready ## lint, format, spelling, and types of the code, the examples and the blocks of the docs

@@ -36,14 +36,14 @@ SCRIPTS = {"native": TALK.NATIVE, "prompted": TALK.PROMPTED}
 NEW = {"name": "test-db", "type": "database", "blueprint_id": "postgresql-blueprint"}
 
 
-async def conversations(model: Any, mode: str, asked: list[str]) -> list[Reply]:
+async def conversations(model: Any, mode: str, asked: list[str], watch: Any = None) -> list[Reply]:
     async def approve(call: FunctionCall, definition: ToolDefinition, reason: str) -> str:
         asked.append(call.name)
         return "yes"
 
     server = McpServer("cloudgenie", command=TALK.SERVE, trust=True, start_s=60)
     async with asyncio.timeout(300), Gate(model, tools=[server], mode=mode, approve=approve) as gate:
-        return [await gate.run(prompt) for prompt in TALK.PROMPTS]
+        return [await gate.run(prompt, watch=watch) for prompt in TALK.PROMPTS]
 
 
 def told(replies: list[Reply]) -> list[Any]:
@@ -67,12 +67,19 @@ def expect(replies: list[Reply]) -> None:
     assert [reply.text for reply in replies] == [TALK.NATIVE[place] for place in (1, 4, 6)]
 
 
-@pytest.mark.parametrize("mode", ["native", "prompted"])
-def test_the_three_conversations_go_as_documented_with_a_scripted_model(mode: str) -> None:
-    asked: list[str] = []
-    expect(asyncio.run(conversations(ScriptedModel(SCRIPTS[mode]), mode, asked)))
-    # The server is trusted, so only what it does not call read-only is asked about.
-    assert asked == ["cloudgenie_create_resource"]
+def test_the_three_conversations_go_as_documented_with_a_scripted_model_and_native_and_prompted_alike() -> None:
+    def events_of(mode: str) -> list[Any]:
+        asked: list[str] = []
+        seen: list[Any] = []
+        expect(asyncio.run(conversations(ScriptedModel(SCRIPTS[mode]), mode, asked, seen.append)))
+        # The server is trusted, so only what it does not call read-only is asked about.
+        assert asked == ["cloudgenie_create_resource"]
+        kept = [event for event in seen if isinstance(event, (CallProposed, CallFinished))]
+        return [(type(event), event.call.name, getattr(getattr(event, "result", None), "value", None)) for event in kept]
+
+    native = events_of("native")
+    assert native == events_of("prompted")
+    assert len(native) == 8
 
 
 @pytest.mark.parametrize("mode", ["native", "prompted"])
@@ -92,17 +99,6 @@ def test_the_three_conversations_go_as_documented_over_geminis_wire(mode: str) -
     else:
         assert "tools" not in first
         assert "TOOL_CALL:" in str(first)
-
-
-def test_native_and_prompted_give_the_same_events() -> None:
-    async def story(mode: str) -> list[Any]:
-        server = McpServer("cloudgenie", command=TALK.SERVE, trust=True, start_s=60)
-        async with asyncio.timeout(300), Gate(ScriptedModel(SCRIPTS[mode][:2]), tools=[server], mode=mode) as gate:
-            events = [event async for event in gate.stream(TALK.PROMPTS[0])]
-        kept = [event for event in events if isinstance(event, (CallProposed, CallFinished))]
-        return [(type(event), event.call.name, getattr(getattr(event, "result", None), "value", None)) for event in kept]
-
-    assert asyncio.run(story("native")) == asyncio.run(story("prompted"))
 
 
 def test_the_tools_are_the_eight_that_are_documented_and_refuse_what_makes_no_sense() -> None:

@@ -353,9 +353,9 @@ def test_is_skipped(): pass
 def test_whatever_becomes_of_a_test_in_another_process_is_told(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "test_this.py").write_text(EVERY_OUTCOME)
     words = ["-n", "1", "--dist", "loadfile", "-p", "scripts.whole_files", "-p", "scripts.progress", *more, str(tmp_path)]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *words], cwd=tmp_path, env=env, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", *words], cwd=tmp_path, env=env, capture_output=True, text=True
     )
     assert "1 failed, 2 passed, 1 skipped, 2 errors" in done.stdout
     assert "5 of 5 tests in " in done.stdout

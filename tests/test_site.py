@@ -21,7 +21,9 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("script", ["draw_figures.py", "write_reference.py", "write_interfaces.py"])
+@pytest.mark.parametrize(
+    "script", ["draw_figures.py", pytest.param("write_reference.py", marks=pytest.mark.slow), "write_interfaces.py"]
+)
 def test_what_scripts_write_into_the_docs_is_up_to_date(script: str):
     done = run(f"scripts/{script}", "--check")
     assert (done.stdout, done.returncode) == ("", 0), done.stderr

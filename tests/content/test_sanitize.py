@@ -258,7 +258,7 @@ def test_a_long_value_is_written_as_one_that_is_walked_through(odd: Any, holds: 
     assert json.loads(encode(CallEnded(id="c1", result=result)))["result"]["value"] == walked.value
 
 
-@pytest.mark.parametrize("levels", [97, 98, 99, 100, 101, 300])
+@pytest.mark.parametrize("levels", [99, 100, 101])
 def test_a_long_value_may_be_as_deep_as_a_short_one(levels: int) -> None:
     deep: Any = 1
     for _ in range(levels):

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,21 @@ def serving(kind: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Callable[[str], int]]:
+    """`server("sse")`: the port of a server of this kind, which no test of those that share it ends."""
+    ports: dict[str, int] = {}
+    with contextlib.ExitStack() as stack:
+
+        def port_of(kind: str) -> int:
+            if kind not in ports:
+                ports[kind] = free_port()
+                stack.enter_context(serving(kind, ports[kind]))
+            return ports[kind]
+
+        yield port_of
+
+
 @contextlib.asynccontextmanager
 async def started(box: McpServer) -> AsyncIterator[McpServer]:
     await box.start(started)
@@ -69,8 +84,8 @@ def run(work: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
-def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: str):
-    port = free_port()
+def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: str, server: Callable[[str], int]):
+    port = server(kind)
 
     async def story() -> tuple[Any, ...]:
         box = McpServer("web", url=f"http://127.0.0.1:{port}{PATHS[kind]}", headers={"X-Token": "abc"})
@@ -78,13 +93,14 @@ def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: 
             names = [tool.definition.name for tool in box.runnables()]
             return names, await called(box, "add", a=1, b=2), await called(box, "header", name="x-token"), box.complaints()
 
-    with serving(kind, port):
-        assert run(story()) == (["add", "header", "die", "hang", "huge"], {"result": 3}, {"result": "abc"}, [])
+    assert run(story()) == (["add", "header", "die", "hang", "huge"], {"result": 3}, {"result": "abc"}, [])
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
-def test_headers_of_a_run_reach_the_server_in_that_run_and_in_no_other_at_the_same_time(kind: str):
-    port = free_port()
+def test_headers_of_a_run_reach_the_server_in_that_run_and_in_no_other_at_the_same_time(
+    kind: str, server: Callable[[str], int]
+):
+    port = server(kind)
 
     def scripted(request: ModelRequest) -> Any:
         last = request.contents[-1]["parts"][0]
@@ -101,13 +117,14 @@ def test_headers_of_a_run_reach_the_server_in_that_run_and_in_no_other_at_the_sa
             found = await asyncio.gather(*(token(gate, headers) for headers in users))
             return [*found, await token(gate, None), await token(gate, {"X-Token": "ada"})]
 
-    with serving(kind, port):
-        assert run(story()) == [{"result": name} for name in ("ada", "bob", "service", "eve", "service", "ada")]
+    assert run(story()) == [{"result": name} for name in ("ada", "bob", "service", "eve", "service", "ada")]
 
 
 @pytest.mark.parametrize("per_session", [True, False])
-def test_a_cached_result_for_the_headers_of_one_user_is_not_given_to_another(per_session: bool):
-    port = free_port()
+def test_a_cached_result_for_the_headers_of_one_user_is_not_given_to_another(
+    per_session: bool, server: Callable[[str], int]
+):
+    port = server("http")
 
     async def story() -> list[tuple[object, bool]]:
         box = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Token": "service"}, trust=True)
@@ -123,9 +140,8 @@ def test_a_cached_result_for_the_headers_of_one_user_is_not_given_to_another(per
                 found.append((result.value, any("not run again" in note for note in result.notes)))
         return found
 
-    with serving("http", port):
-        answers = [("ada", False), ("bob", False), ("service", False), ("ada", True), ("service", True), ("eve", False)]
-        assert run(story()) == [({"result": name}, is_cached) for name, is_cached in answers]
+    answers = [("ada", False), ("bob", False), ("service", False), ("ada", True), ("service", True), ("eve", False)]
+    assert run(story()) == [({"result": name}, is_cached) for name, is_cached in answers]
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -152,8 +168,8 @@ def test_a_server_that_dies_ends_its_calls_at_once_and_is_found_again_when_it_is
     assert all("'web'" in error for error in errors)
 
 
-def test_an_old_server_is_found_at_any_address_within_the_first_run():
-    port = free_port()
+def test_an_old_server_is_found_at_any_address_within_the_first_run(server: Callable[[str], int]):
+    port = server("sse")
 
     async def story() -> int:
         async with started(McpServer("web", url=f"http://127.0.0.1:{port}/sse/?v=1#x")) as box:
@@ -162,8 +178,7 @@ def test_an_old_server_is_found_at_any_address_within_the_first_run():
             await box.start(started)
             return len(box.runnables())
 
-    with serving("sse", port):
-        assert run(story()) == 5
+    assert run(story()) == 5
 
 
 def test_an_address_where_nobody_answers_is_said():

@@ -370,15 +370,15 @@ def test_a_log_that_disappears_while_it_is_open_is_begun_again_and_that_is_told(
 def test_several_processes_write_one_log_and_it_stays_whole(tmp_path: Path):
     path = tmp_path / "audit.jsonl"
     spawn = multiprocessing.get_context("spawn")
-    workers = [spawn.Process(target=write_some, args=(str(path), start, 150)) for start in (0, 1_000, 2_000)]
+    workers = [spawn.Process(target=write_some, args=(str(path), start, 150)) for start in (0, 1_000)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert [worker.exitcode for worker in workers] == [0, 0]
     assert verify(path).problems == ()
     found = numbers(path)
-    assert sorted(found) == [*range(150), *range(1_000, 1_150), *range(2_000, 2_150)]
+    assert sorted(found) == [*range(150), *range(1_000, 1_150)]
     assert [n for n in found if n < 1_000] == list(range(150)), "each one's records are in its order"
 
 

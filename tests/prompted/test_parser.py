@@ -182,8 +182,8 @@ OPENINGS = {
 }
 
 
-@pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
-@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.rows("opening", OPENINGS.values(), ids=OPENINGS)
+@pytest.mark.rows("unit", HOSTILE.values(), ids=HOSTILE)
 def test_the_work_grows_with_the_length_of_the_text_and_not_faster(unit, opening, scale, monkeypatch):
     # What may be read again in all is a constant; it is made small, so that it does not hide how the work grows.
     monkeypatch.setattr("callgate.prompted.parser.RESCANNED_MAX", 1_000)
@@ -197,8 +197,8 @@ def test_the_work_grows_with_the_length_of_the_text_and_not_faster(unit, opening
         return parser.scanned
 
     for piece in (1, 100_000):
-        short, long = work(1_000, piece=piece), work(8_000 * scale, piece=piece)
-        assert long <= 8.5 * scale * short + 4 * HEAD_MAX, f"pieces of {piece}"
+        short, long = work(1_000, piece=piece), work(4_000 * scale, piece=piece)
+        assert long <= 4.5 * scale * short + 4 * HEAD_MAX, f"pieces of {piece}"
 
 
 def test_hostile_strings_are_cut_at_the_next_marker_when_too_much_was_read_again(monkeypatch):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import gguf
 import numpy
+import pytest
 from training.export import export
 
 NAMES = ["blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b"]
 
 
+@pytest.mark.slow
 def test_an_exported_adapter_reads_back_with_its_tensors_and_its_alpha(tmp_path: Path) -> None:
     arrays = {name: numpy.linspace(-1, 1, 4 * 64, dtype=numpy.float16).reshape(4, 64) for name in NAMES}
     for part, name in enumerate(NAMES):
