@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ HERE = Path(__file__).parent
 GUARD_S = 30
 """A limit in time that only ends what would hang is at least so long. What sleeps as long is meant to be stopped."""
 CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "thread_time"}
-LIMITS = {"wait_for": 1, "timeout": 0, "fail_after": 0, "move_on_after": 0}
+LIMITS = {
+    "wait_for": 1, "timeout": 0, "fail_after": 0, "move_on_after": 0, "wait": 0, "join": 0, "settimeout": 0, "select": 3,
+}  # fmt: skip
 """Functions that end what takes too long, and which of their arguments says when."""
 
 
@@ -31,9 +34,10 @@ def _is_clock(node: ast.expr) -> bool:
 
 
 def _polls(tree: ast.Module) -> set[ast.AST]:
-    """Sleeps between two looks at something that is waited for: the event ends the wait, not the clock."""
+    """Pauses between two looks at something that is waited for: the event ends the wait, not the clock."""
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant)]
-    return {inner for loop in loops for inner in ast.walk(loop) if isinstance(inner, ast.Call) and _name(inner) == "sleep"}
+    calls = [inner for loop in loops for inner in ast.walk(loop) if isinstance(inner, ast.Call)]
+    return {call for call in calls if _name(call) in ("sleep", "wait", "select")}
 
 
 class ClockUses(ast.NodeVisitor):
@@ -76,7 +80,7 @@ class ClockUses(ast.NodeVisitor):
         given = [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
         if place is not None and len(node.args) > place:
             given.append(node.args[place])
-        if any(map(self._is_short, given)):
+        if node not in self._polls and any(map(self._is_short, given)):
             self.found.append((node.lineno, "limit"))
         self.generic_visit(node)
 
@@ -104,8 +108,14 @@ def _is_passed(node: ast.expr) -> bool:
     )
 
 
+_MAY_USE_A_CLOCK = re.compile(rf"timeout|took_s|\b(?:sleep|{'|'.join(LIMITS)})\((?!['\")])|\btime\.(?:{'|'.join(CLOCKS)})\b")
+"""Most files do not, and reading one takes longer than looking for this."""
+
+
 def clock_uses(source: str) -> list[tuple[int, str]]:
     """The lines that wait by the clock or judge by it without a comment `# clock: why`."""
+    if not _MAY_USE_A_CLOCK.search(source):
+        return []
     lines = source.splitlines()
     return sorted({(line, kind) for line, kind in ClockUses(source).found if "# clock: " not in lines[line - 1]})
 
@@ -125,6 +135,11 @@ def clock_uses(source: str) -> list[tuple[int, str]]:
         ("asyncio.wait_for(x, 60)", []),
         ("NET_S = 5\nasyncio.timeout(NET_S)", ["limit"]),
         ("process.wait(timeout=5)", ["limit"]),
+        ("event.wait(5)", ["limit"]),
+        ("thread.join(5)\nthread.join(60)\n' '.join(words)", ["limit"]),
+        ("while not seen():\n event.wait(0.01)", []),
+        ("connection.settimeout(5)", ["limit"]),
+        ("select.select([pipe], [], [], 5)", ["limit"]),
         ("deadline = time.monotonic() + 5", ["limit"]),
         ("assert time.monotonic() < deadline", []),
         ("assert time.monotonic() - began < 2", ["time comparison"]),
@@ -142,9 +157,14 @@ PROCESS_WIDE = {
 """Functions that change something for all tests of a process."""
 
 
+_MAY_CHANGE_THE_PROCESS = re.compile(rf"^(?:os\.environ|sys\.|[\w.]*\b(?:{'|'.join(sorted(PROCESS_WIDE))})\()", re.MULTILINE)
+
+
 def import_effects(source: str) -> list[int]:
     """The lines that change the process as soon as the file is imported: it is, whichever tests are run."""
     found: list[int] = []
+    if not _MAY_CHANGE_THE_PROCESS.search(source):
+        return found
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign):
             found += [node.lineno for target in node.targets if ast.unparse(target).startswith(("os.environ[", "sys."))]

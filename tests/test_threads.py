@@ -236,7 +236,7 @@ def test_a_tool_lends_its_place_to_one_call_at_a_time(pool: Threads) -> None:
         with lock:
             seen.append(1)
             busiest[0] = max(busiest[0], len(seen))
-        threading.Event().wait(0.005)
+        threading.Event().wait(0.005)  # clock: others may come meanwhile
         with lock:
             seen.pop()
         return "in"
@@ -256,7 +256,7 @@ def test_many_runs_share_a_bounded_number_of_threads(pool: Threads, monkeypatch:
 
     def work(n: int) -> int:
         used.add(threading.get_ident())
-        threading.Event().wait(0.001)
+        threading.Event().wait(0.001)  # clock: others may come meanwhile
         return n
 
     async def story() -> None:

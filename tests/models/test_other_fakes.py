@@ -45,7 +45,7 @@ def aimock(npm_program: Callable[[str], str], tmp_path_factory: pytest.TempPathF
         yield f"http://127.0.0.1:{port}"
     finally:
         server.kill()
-        server.wait(20)
+        server.wait(60)
 
 
 async def _until_up(port: int) -> None:

@@ -449,7 +449,7 @@ def test_leaving_in_the_middle_leaves_nothing_running(serve: Callable[..., Site]
     head = f"POST /v1/models/callgate:{action} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with site.connect() as connection:
         connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        assert slow.started.wait(20)
+        assert slow.started.wait(60)
     site.until(lambda: not site.service.live, "no run")
     assert slow.states == ["cancelled"]
 

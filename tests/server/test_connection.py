@@ -50,7 +50,7 @@ def test_a_body_that_drips_is_given_up_at_its_deadline_however_often_it_goes_on(
             b"POST /api/v1/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Authorization: Bearer %b\r\nContent-Length: 1000000\r\n\r\n" % TOKEN.encode()
         )
-        connection.settimeout(0.05)
+        connection.settimeout(0.05)  # clock: so fast the body drips
         answer = b""
         for _ in range(int(WAIT_S / 0.05)):
             with contextlib.suppress(TimeoutError):

@@ -232,7 +232,7 @@ def test_who_repeats_a_request_waits_for_the_run_elsewhere_and_gets_its_answer(s
     body = {"prompt": "Sleep."}
     with ThreadPoolExecutor(2) as clients:
         told = clients.submit(partial(first.chat, body, Idempotency_Key="k"))
-        assert slow.started.wait(10)
+        assert slow.started.wait(60)
         again = clients.submit(partial(second.chat, body, Idempotency_Key="k"))
         second.until(lambda: second.service.live, "the wait")
         with second.stream_chat(body, Idempotency_Key="k") as stream:
@@ -249,7 +249,7 @@ def test_who_waits_too_long_is_told_to_come_back(serve, stores, slow: Slow) -> N
     first, second = serve(gates[0]), serve(gates[1], repeat_s=0.05)
     with ThreadPoolExecutor(1) as clients:
         told = clients.submit(partial(first.chat, BODY, Idempotency_Key="k"))
-        assert slow.started.wait(10)
+        assert slow.started.wait(60)
         refused = second.chat(BODY, Idempotency_Key="k")
         assert refused.error == (409, "idempotency_in_progress")
         assert refused.headers["retry-after"] == "5"
@@ -264,7 +264,7 @@ def test_a_client_with_a_key_may_leave_and_come_back_without_having_named_a_sess
     site = serve(Gate(ScriptedModel([call("slow"), "Slept."]), [slow.tool]))
     body = '{"prompt": "Sleep."}'
     connection = start_chat(site, body, "*/*\r\nIdempotency-Key: k")
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     hang_up(connection)
     site.until(lambda: site.service.live[0]._leaving, "the leave")
     with ThreadPoolExecutor(1) as clients:
@@ -287,7 +287,7 @@ def test_a_run_is_kept_going_for_who_asks_for_it_elsewhere_and_stopped_when_nobo
 
     first.service.keys.is_asked_for = noted  # type: ignore[method-assign]
     connection = start_chat(first, '{"prompt": "Sleep."}', "*/*\r\nIdempotency-Key: k")
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     assert second.chat({"prompt": "Sleep."}, Idempotency_Key="k").error == (409, "idempotency_in_progress")
     hang_up(connection)
     first.until(lambda: slow.states == ["cancelled"] and not first.service.live, "the end")
@@ -319,7 +319,7 @@ def test_whoever_has_the_session_first_runs_it_and_the_other_tells_the_same(serv
     first, second = serve(till.gate(slow_store)), serve(till.gate(store))
     with ThreadPoolExecutor(1) as clients:
         late = clients.submit(partial(first.chat, BODY, Idempotency_Key="k"))
-        assert slow_store.asked.wait(10)
+        assert slow_store.asked.wait(60)
         told = second.chat(BODY, Idempotency_Key="k")
         slow_store.go.set()
         assert [late.result(20).json[field] for field in SAME] == [told.json[field] for field in SAME]
@@ -501,7 +501,7 @@ def test_a_run_that_has_gone_on_since_it_paused_is_still_the_run_of_its_key(serv
     paused = site.chat(BODY, Idempotency_Key="k")
     (approval,) = paused.json["approvals"]
     assert site.post(f"/api/v1/approvals/s/{approval['call_id']}", {"answer": "yes"}).status == 200
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     assert site.chat(BODY, Idempotency_Key="k").error == (409, "idempotency_in_progress")
     slow.go.set()
     site.until(lambda: not site.service.live, "the end")

@@ -33,7 +33,7 @@ def start_chat(site, body: str, accept: str = "*/*") -> socket.socket:
 def test_a_client_without_a_session_that_leaves_takes_its_run_with_it(serve, slow, accept) -> None:
     site = serve(Gate(ScriptedModel([call("slow"), "Never."]), [slow.tool]))
     connection = start_chat(site, '{"prompt": "Wait."}', accept)
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     hang_up(connection)
     site.until(lambda: slow.states == ["cancelled"] and not site.service.live, "the end of the run")
 
@@ -44,14 +44,14 @@ def test_a_client_that_sent_its_body_in_chunks_is_waited_for_as_any_other(serve,
     data = head + b'Transfer-Encoding: chunked\r\n\r\n13\r\n{"prompt": "Wait."}\r\n0\r\n\r\n'
     with site.connect() as connection:
         connection.sendall(data)
-        assert slow.started.wait(10)
+        assert slow.started.wait(60)
         slow.go.set()
         assert connection.recv(12) == b"HTTP/1.1 200"
     slow.started.clear()
     slow.go.clear()
     connection = site.connect()
     connection.sendall(data)
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     hang_up(connection)
     site.until(lambda: slow.states == ["finished", "cancelled"] and not site.service.live, "the end of the run")
 
@@ -60,7 +60,7 @@ def test_a_client_that_sent_its_body_in_chunks_is_waited_for_as_any_other(serve,
 def test_with_a_session_the_run_goes_on_and_its_events_can_be_resumed(serve, slow, accept) -> None:
     site = serve(Gate(ScriptedModel([call("slow"), "It is done."]), [slow.tool]))
     connection = start_chat(site, '{"prompt": "Wait.", "session": "s"}', accept)
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     hang_up(connection)
     site.until(lambda: site.service.run_of("s").followers == 0 and site.service.run_of("s")._leaving, "the leave")
     with site.stream("GET", "/api/v1/sessions/s/events") as stream:
@@ -80,7 +80,7 @@ def test_with_a_session_the_run_goes_on_and_its_events_can_be_resumed(serve, slo
 def test_a_run_that_nobody_comes_back_to_is_cancelled_in_good_order(serve, slow) -> None:
     site = serve(Gate(ScriptedModel([call("slow"), "Never."]), [slow.tool]), linger_s=0.1)
     connection = start_chat(site, '{"prompt": "Wait.", "session": "s"}')
-    assert slow.started.wait(10)
+    assert slow.started.wait(60)
     hang_up(connection)
     site.until(lambda: not site.service.live, "the end of the run")
     assert slow.states == ["cancelled"]

@@ -471,11 +471,11 @@ def test_a_child_process_starts_anew_even_if_a_lock_was_held_when_it_began() -> 
     def hold() -> None:
         with held._lock, endpoint_health._endpoints._lock:
             locked.set()
-            done.wait(20)
+            done.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert locked.wait(20)
+    assert locked.wait(60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, which is the point
         child = os.fork()
@@ -483,7 +483,7 @@ def test_a_child_process_starts_anew_even_if_a_lock_was_held_when_it_began() -> 
         signal.alarm(20)
         os._exit(0 if health_for("a") is not held and asyncio.run(enter(health_for("a"))) else 1)
     done.set()
-    holder.join(20)
+    holder.join(60)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -362,7 +362,7 @@ def test_event_loops_that_end_leave_no_connections_behind() -> None:
         assert len(client._http.sender._pools) <= 1
     finally:
         loop.call_soon_threadsafe(stop.set)
-        server.join(20)
+        server.join(60)
         loop.close()
 
 
@@ -385,7 +385,7 @@ def test_connections_of_a_loop_that_was_closed_without_a_word_are_closed_by_the_
         for _ in range(2):
             connection, _ = server.accept()
             accepted.append(connection)
-            connection.settimeout(20)
+            connection.settimeout(60)
             connection.recv(1 << 16)
             connection.sendall(ANSWER)
 
@@ -396,7 +396,7 @@ def test_connections_of_a_loop_that_was_closed_without_a_word_are_closed_by_the_
         loop.run_until_complete(asyncio.wait_for(story(client), 60))
         if len(accepted) == 1:
             loop.close()  # Without shutdown_asyncgens: nobody is told.
-    thread.join(20)
+    thread.join(60)
     assert accepted[0].recv(1) == b"", "the first connection was closed when the second loop came"
     loop.run_until_complete(client.aclose())
     loop.close()
