@@ -119,6 +119,19 @@ def test_calls_have_ids_and_one_signature_on_new_models() -> None:
     assert "thoughtSignature" not in second
 
 
+def test_a_list_of_short_forms_is_one_answer() -> None:
+    script = [
+        [thought("Hm."), call("wx", city="Oslo"), call("wx", city="Rome")],
+        calls(("wx", {"city": "Oslo"}), ("wx", {"city": "Rome"})),
+    ]
+    with FakeGemini.in_thread(script) as fake:
+        listed, together = (parts(generate(fake, body(tools=TOOLS)).json()) for _ in script)
+    cities = [
+        [part["functionCall"]["args"]["city"] for part in found if "functionCall" in part] for found in (listed, together)
+    ]
+    assert cities == [["Oslo", "Rome"], ["Oslo", "Rome"]]
+
+
 def test_old_models_and_vertex_send_calls_without_ids() -> None:
     vertex = "/v1/projects/p/locations/global/publishers/google/models/gemini-3.8-flash"
     with FakeGemini.in_thread([call("wx", city="Oslo")] * 2) as fake:

@@ -100,7 +100,7 @@ def raw(*chunks: bytes) -> Ready:
 
 
 def to_answer(item: Any) -> Answer | Ready:
-    """Understands the short forms of an answer: text, a part, a call, a list of these, a content, a response, its chunks.
+    """Read the short forms of an answer: text, a part, a call, a list of these, a content, a response, its chunks.
 
     Raises:
         UsageError: the item is none of these.
@@ -115,6 +115,8 @@ def to_answer(item: Any) -> Answer | Ready:
     if len(items) == 1 and isinstance(as_object(items[0]).get("parts"), list):
         items = items[0]["parts"]
     items = [script_part(each) if isinstance(each, (str, FunctionCall)) else each for each in items]
+    if any(isinstance(each, Answer) for each in items):
+        return answer(*items)
     if items and all(as_object(each).keys() & MESSAGES["Part"].keys() for each in items):
         return Answer(parts=tuple(items))
     if all(isinstance(each, dict) or (isinstance(each, bytes) and isinstance(item, list)) for each in items):
