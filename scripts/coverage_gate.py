@@ -74,7 +74,7 @@ def breaches(counts: Mapping[str, Count], table: Mapping[str, Any]) -> list[str]
         }
         if not files:
             found.append(
-                f"the table asks for {minimum} % of {row!r}, but no such file was measured; mend or remove that row"
+                f"the table asks for {minimum} % of {row!r}, but no such file was measured; fix or remove that row"
             )
         for path, count in sorted(files.items()):
             short = count.shortfalls(minimum)

@@ -109,8 +109,7 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "timeline": (
         (
-            "callgate.timeline: spans_of svg_of Span",
-            "callgate.timeline.spans: SpanKind",
+            "callgate.timeline",
             "callgate.telemetry: record_content",
         ),
         "timelines and traces",
@@ -119,7 +118,6 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "testing": (
         (
             "callgate.testing",
-            "callgate.testing.fake_gemini: fault",
             "callgate.testing.exchange: Clock Request",
             "callgate.testing.fault_row: FaultStep",
             "callgate.testing.http_lines: HttpRequest",
@@ -131,6 +129,15 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
             "callgate.testing.fake_batches: FakeBatches",
         ),
         "models and servers for your tests",
+    ),
+    "fakes": (
+        (
+            "callgate.testing.fake_gemini: Answer answer call calls fault raw text thought",
+            "callgate.testing.fake_openai: fault",
+            "callgate.testing.fake_anthropic: fault",
+            "callgate.testing.fake_interactions: fault",
+        ),
+        "answers and faults for the scripts of the fake servers",
     ),
 }
 """Page -> its modules, each with the names that are shown unless it is `__all__`, and its purpose."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextvars
 import dataclasses
 import gc
+import importlib
 import re
 import shlex
 import sys
@@ -93,21 +95,53 @@ def test_a_block_that_is_not_run_says_why():
     assert blocks_of(good + "```python\nb\n```\n<!-- not run: -->\n```python\nc\n```") == ["b", "c"]
 
 
+def reference() -> dict[str, set[str]]:
+    """The names that the reference describes, by their modules; `*` stands for all of a module that are not chosen there."""
+    sys.path.insert(0, str(DOCS.parent / "scripts"))
+    try:
+        pages: dict[str, tuple[tuple[str, ...], str]] = importlib.import_module("write_reference").PAGES
+    finally:
+        sys.path.pop(0)
+    found: dict[str, set[str]] = {}
+    for page, (specs, _) in pages.items():
+        headings = set(re.findall(r"^## (\w+)$", (DOCS / "reference" / f"{page}.md").read_text("utf-8"), re.MULTILINE))
+        for module, _, chosen in (spec.partition(":") for spec in specs):
+            names = chosen.split() or getattr(importlib.import_module(module), "__all__", ())
+            found[module] = found.get(module, set()) | {name for name in names if name in headings}
+            assert {*names} - headings == set(), f"{module}: missing on the page {page}"
+    return found
+
+
 def imported_names(text: str) -> set[str]:
-    """Names that the blocks of a page import from callgate."""
-    lines = re.findall(r"^from (callgate[\w.]*) import ([\w, ]+)$", "\n".join(blocks_of(text)), re.MULTILINE)
-    names = {name.strip() for _, listed in lines for name in listed.split(",")}
-    return names - {"host", "events"}  # modules
-
-
-def test_every_name_that_a_block_imports_is_in_the_reference():
-    headings = {
-        name
-        for page in (DOCS / "reference").glob("*.md")
-        for name in re.findall(r"^## (\w+)$", page.read_text("utf-8"), re.MULTILINE)
+    """Names that a program imports from callgate, each with its module."""
+    return {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "callgate"
+        for alias in node.names
     }
-    missing = {page.name: imported_names(page.read_text("utf-8")) - headings for page in PAGES}
-    assert {name: found for name, found in missing.items() if found} == {}
+
+
+def is_public(name: str, known: dict[str, set[str]]) -> bool:
+    """True for a module of the reference, and for a name that stands there with the same object."""
+    module, _, last = name.rpartition(".")
+    item = getattr(importlib.import_module(module), last)
+    if isinstance(item, types.ModuleType):
+        return name in known
+    return any(
+        last in names and getattr(importlib.import_module(place), last, None) is item for place, names in known.items()
+    )
+
+
+def test_every_public_name_and_every_name_that_a_program_of_the_docs_imports_is_in_the_reference():
+    known = reference()
+    pages = [DOCS.parent / "README.md", *PAGES]
+    programs = {f"{page.name}, {n}": b for page in pages for n, b in enumerate(blocks_of(page.read_text("utf-8")))}
+    programs |= {path.name: path.read_text("utf-8") for path in (DOCS.parent / "examples").rglob("*.py")}
+    missing = {
+        where: {name for name in imported_names(text) if not is_public(name, known)} for where, text in programs.items()
+    }
+    assert {where: names for where, names in missing.items() if names} == {}
 
 
 def command_lines() -> list[tuple[str, list[str]]]:

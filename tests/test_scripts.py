@@ -74,7 +74,7 @@ def test_a_file_without_branches_has_them_all(gate: ModuleType) -> None:
 
 def test_a_row_that_guards_nothing_is_a_breach(gate: ModuleType) -> None:
     assert breaches(gate, {"overall": 0, "modules": {"tern.py": 100}}, turn=(1, 1, 0, 0)) == [
-        "the table asks for 100 % of 'tern.py', but no such file was measured; mend or remove that row"
+        "the table asks for 100 % of 'tern.py', but no such file was measured; fix or remove that row"
     ]
 
 

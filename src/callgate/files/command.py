@@ -166,7 +166,7 @@ class CommandTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Runs the command in a thread; giving up the call kills it."""
+        """Run the command in a thread; giving up the call kills it."""
         begun, stop = threading.Event(), threading.Event()
 
         def work() -> ToolResult:
@@ -188,7 +188,7 @@ class CommandTool:
     def call_sync(
         self, args: Mapping[str, Any], context: ToolContext | None = None, *, stop: Callable[[], bool] = bool
     ) -> ToolResult:
-        """Runs a command here and now. A program's own call: nobody is asked."""
+        """Run a command here and now. A program's own call: nobody is asked."""
         context = context or ToolContext(call_id="", name=self.definition.name)
         started_s = time.monotonic()
         try:
@@ -307,7 +307,7 @@ class CommandTool:
     def _followed(
         self, process: subprocess.Popen[bytes], answer_pipe: FileIO, job: FileIO, stop: Callable[[], bool]
     ) -> _Outcome:
-        """Reads everything until all is over; at the deadline, or when told to, everything is killed."""
+        """Read everything until all is over; at the deadline, or when told to, everything is killed."""
         deadline_s = time.monotonic() + self._timeout_s
         outcome = _Outcome(streams={name: HeadTail(self._bounds.output_bytes) for name in ("stdout", "stderr")})
         answer, told_s = bytearray(), 0.0

@@ -34,7 +34,7 @@ _RLIMITS = {
 
 
 def main(job_fd: int, answer_fd: int) -> None:
-    """Reads the job, runs it and answers."""
+    """Read the job, run it and answer."""
     job: dict[str, Any] = json.loads(_line(job_fd))
     _adopt_orphans()
     _stay_ahead()

@@ -28,6 +28,7 @@ from callgate.types import CallRecord, JsonObject
 __all__ = ["Span", "SpanKind", "spans_of"]
 
 SpanKind: TypeAlias = Literal["run", "turn", "request", "server_step", "call", "approval", "execution"]
+"""The kinds of spans, from the outermost on."""
 
 NAME_CHARS_MAX = 80
 LATEST_S = 253_402_300_800.0

@@ -353,7 +353,7 @@ def _keep_orphans() -> None:
 
 
 def main(fd: int, control_fd: int) -> None:
-    """Serves the program at the other end of the sockets."""
+    """Serve the program at the other end of the sockets."""
     mark_as_worker()
     _keep_orphans()
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
