@@ -135,6 +135,16 @@ def test_messages_and_settings_reach_the_model(client: Any) -> None:
     }  # fmt: skip
 
 
+def test_an_instruction_in_the_middle_of_a_conversation_is_one_of_the_model(client: Any) -> None:
+    model = STAGE.plays("Good.", "Good.")
+    instruction = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    ask(client, [*said("Hello."), instruction], system="Be kind.")
+    ask(client, [*said("Hello."), instruction, {"role": "assistant", "content": "Hi."}, *said("And now?")], system="Be kind.")
+    for request, texts in zip(model.requests, (["Hello."], ["Hello.", "Hi.", "And now?"]), strict=True):
+        assert request.system == "Be kind.\n\nBe brief."
+        assert [part["text"] for content in request.contents for part in content["parts"]] == texts
+
+
 def test_a_call_that_needs_approval_is_told_in_a_sentence(client: Any) -> None:
     STAGE.plays(call("poke", where="here"))
     raw = client.messages.with_raw_response.create(model="callgate", max_tokens=100, messages=said("Poke."))

@@ -6,8 +6,8 @@ Knows nothing of other formats.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
@@ -189,6 +189,10 @@ def _result_block(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
 # Histories ---------------------------------------------------------------------------------------------------------------
 
 
+_SPEAKERS: Mapping[str, Literal["system", "user", "model"]] = {"user": "user", "assistant": "model", "system": "system"}
+"""The roles of messages; an instruction may come in the middle of a conversation, too."""
+
+
 def history_from(node: Node) -> list[Message]:
     """Read messages; in a request, with the system text."""
     messages: list[Message] = []
@@ -204,13 +208,13 @@ def history_from(node: Node) -> list[Message]:
 
 
 def _message_from(node: Node) -> Message:
-    role = node.need_text("role")
-    if role not in ("user", "assistant"):
-        raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
+    role = _SPEAKERS.get(named := node.need_text("role"))
+    if role is None:
+        raise ShapeError(node.at, f"there is no role {named!r}; the roles are 'user', 'assistant' and 'system'")
     items = tuple(_content_items(node.need("content")))
     node.find("type")
     node.lose_unread(f"{TITLE}: only the role and the content of a message are carried")
-    return Message(role="user" if role == "user" else "model", items=items, at=node.at)
+    return Message(role=role, items=items, at=node.at)
 
 
 def _content_items(content: Node | None) -> Iterator[Item]:

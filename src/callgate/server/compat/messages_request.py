@@ -135,10 +135,14 @@ def _is_silent(newest: JsonObject) -> bool:
     return all(block.get("type") == "text" and not str(block.get("text") or "").strip() for block in objects_in(content))
 
 
+def _table(message: JsonObject) -> PartTable:
+    return _INSTRUCTIONS if message.get("role") == "system" else _BLOCKS
+
+
 def _history(body: JsonObject) -> tuple[list[Content], str | None]:
     given: JsonObject = {
         "messages": [
-            {**message, "content": _BLOCKS.carried(message.get("content"), f"messages.{number}.content")}
+            {**message, "content": _table(message).carried(message.get("content"), f"messages.{number}.content")}
             for number, message in enumerate(body["messages"])
         ]
     }
