@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import urllib.request
+from typing import Any
 
 from callgate import McpServer
 from callgate.mcp import Answer, Host, OAuthClient, Question
@@ -20,7 +21,7 @@ async def login(server: str, url: str) -> None:
     await asyncio.to_thread(lambda: urllib.request.urlopen(url).read())
 
 
-def client_of(context: dict[str, str]) -> OAuthClient:
+def client_of(context: dict[str, Any]) -> OAuthClient:
     is_machine = os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/client-credentials")
     return OAuthClient(
         client_id=context.get("client_id"),
@@ -33,6 +34,8 @@ def client_of(context: dict[str, str]) -> OAuthClient:
 
 
 ARGS = {"add_numbers": {"a": 5, "b": 3}}
+LISTED_ONLY = "json-schema-ref-no-deref"
+"""The scenario that is over when the tools are listed: its server has none that could be called."""
 
 
 async def main() -> None:
@@ -49,9 +52,10 @@ async def main() -> None:
     try:
         if box.problem:
             raise SystemExit(box.problem)
-        for tool in box.runnables():
-            name = tool.definition.name
-            await box.call(name, ARGS.get(name, {}), ToolContext(call_id=name, name=name))
+        names = [tool.definition.name for tool in box.runnables()]
+        calls = context.get("toolCalls") or [{"name": name, "arguments": ARGS.get(name, {})} for name in names]
+        for call in [] if os.environ.get("MCP_CONFORMANCE_SCENARIO") == LISTED_ONLY else calls:
+            await box.call(call["name"], call["arguments"], ToolContext(call_id=call["name"], name=call["name"]))
     finally:
         await box.aclose(box)
 

@@ -1,12 +1,13 @@
 """Tools with the names and results that the MCP conformance suite asks servers for, as far as callgate has them."""
 
+import asyncio
 import base64
 import json
 import logging
 from typing import Literal
 
 from callgate import Media, ToolContext, ToolDefinition, ToolError, tool
-from callgate.mcp import elicit, prompt, resource, sample
+from callgate.mcp import elicit, prompt, resource, roots, sample
 
 logger = logging.getLogger("conformance")
 logger.setLevel(logging.INFO)
@@ -113,6 +114,79 @@ async def test_elicitation_sep1330_enums(context: ToolContext) -> str:
         "titledMulti": {"type": "array", "items": {"anyOf": titled}},
     }
     return _asked(await elicit(context, "Please choose.", {"type": "object", "properties": fields}))
+
+
+def _form(name: str, type: str = "string") -> dict:
+    return {"type": "object", "properties": {name: {"type": type}}, "required": [name]}
+
+
+@tool
+async def test_input_required_result_elicitation(context: ToolContext) -> str:
+    """Asks the user, whatever the revision of the protocol."""
+    answer = await elicit(context, "What is your name?", _form("name"), key="user_name")
+    return f"Hello, {answer['name'] if answer else 'stranger'}!"
+
+
+@tool
+async def test_input_required_result_sampling(context: ToolContext) -> str:
+    """Asks the client's model."""
+    return await sample(context, "What is the capital of France?", max_tokens=100, key="capital_question")
+
+
+@tool
+async def test_input_required_result_list_roots(context: ToolContext) -> str:
+    """Asks for the client's folders."""
+    return ", ".join(await roots(context, key="client_roots"))
+
+
+@tool
+async def test_input_required_result_request_state(context: ToolContext) -> str:
+    """Asks, and goes on where it was."""
+    await elicit(context, "Please confirm", _form("ok", "boolean"), key="confirm")
+    return "state-ok"
+
+
+@tool
+async def test_input_required_result_tampered_state(context: ToolContext) -> str:
+    """Asks for a confirmation."""
+    await elicit(context, "Please confirm", _form("ok", "boolean"), key="confirm")
+    return "confirmed"
+
+
+@tool
+async def test_input_required_result_multiple_inputs(context: ToolContext) -> str:
+    """Asks for three things at once."""
+    answers = await asyncio.gather(
+        elicit(context, "What is your name?", _form("name"), key="user_name"),
+        sample(context, "Generate a greeting", max_tokens=50, key="greeting"),
+        roots(context, key="client_roots"),
+    )
+    return json.dumps(answers)
+
+
+@tool
+async def test_input_required_result_multi_round(context: ToolContext) -> str:
+    """Asks twice, one after the other."""
+    name = await elicit(context, "Step 1: What is your name?", _form("name"), key="step1")
+    color = await elicit(context, "Step 2: What is your favorite color?", _form("color"), key="step2")
+    return json.dumps([name, color])
+
+
+@tool
+async def test_input_required_result_capabilities(context: ToolContext) -> str:
+    """Asks for what the client can give."""
+    asked = (
+        elicit(context, "What is your name?", _form("name")),
+        sample(context, "Generate a greeting", max_tokens=50),
+    )
+    return str(await asyncio.gather(*asked, return_exceptions=True))
+
+
+@prompt()
+async def test_input_required_result_prompt(context: ToolContext) -> str:
+    """A prompt that the user says something for."""
+    answer = await elicit(context, "What context should the prompt use?", _form("context"), key="user_context")
+    return f"Use this context: {answer}"
 
 
 @resource("test://static-text", mime_type="text/plain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import sys
@@ -10,15 +11,19 @@ from typing import Any, Literal
 
 import pytest
 from mcp_types import (
+    INVALID_PARAMS,
     CreateMessageResult,
     ElicitResult,
+    ListRootsResult,
     PromptReference,
     ResourceTemplateReference,
+    Root,
     TextContent,
 )
+from pydantic import FileUrl
 
 from callgate import McpServer, Media, Policy, ToolContext, UsageError, tool
-from callgate.mcp import elicit, offers, prompt, resource, sample
+from callgate.mcp import elicit, offers, prompt, resource, roots, sample
 from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog
 from mcp import MCPError
@@ -236,13 +241,18 @@ def test_log_lines_of_a_tool_reach_its_client_from_the_level_on_that_it_asked_fo
     assert heard == [("info", "fine", "my_tool"), line, line]
 
 
-def test_a_tool_can_ask_the_client_for_an_answer_and_a_sample():
+@era
+def test_a_tool_can_ask_the_client_for_an_answer_a_sample_and_folders(mode: str):
+    begun: list[str] = []
+
     @tool(read_only=True)
     async def ask(context: ToolContext) -> list[Any]:
         """Asks."""
-        answers = [await elicit(context, "Name?", {"type": "object", "properties": {"name": {"type": "string"}}})]
+        begun.append("once")
+        name = {"type": "object", "properties": {"name": {"type": "string"}}}
+        answers: list[Any] = [await elicit(context, "Name?", name)]
         answers.append(await elicit(context, "Again?", {"type": "object", "properties": {}}))
-        return [*answers, await sample(context, "Say hi.", max_tokens=5)]
+        return [*answers, *await asyncio.gather(sample(context, "Say hi.", max_tokens=5), roots(context))]
 
     left = [ElicitResult(action="accept", content={"name": "Ada"}), ElicitResult(action="decline")]
 
@@ -253,27 +263,70 @@ def test_a_tool_can_ask_the_client_for_an_answer_and_a_sample():
         said = f"{params.messages[0].content.text} {params.max_tokens}"
         return CreateMessageResult(role="assistant", model="m", content=TextContent(type="text", text=said))
 
+    async def folders(context: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=FileUrl("file:///plans"))])
+
     async def story() -> Any:
-        more = {"elicitation_callback": answer, "sampling_callback": model}
-        async with client(ToolServer.of([ask]), "legacy", **more) as it:
+        more = {"elicitation_callback": answer, "sampling_callback": model, "list_roots_callback": folders}
+        async with client(ToolServer.of([ask]), mode, **more) as it:
             return (await it.call_tool("ask", {})).structured_content
 
-    assert run(story()) == {"result": [{"name": "Ada"}, None, "Say hi. 5"]}
+    assert run(story()) == {"result": [{"name": "Ada"}, None, "Say hi. 5", ["file:///plans"]]}
+    assert begun == ["once"]
 
 
-def test_a_tool_without_such_a_client_fails_with_a_sentence():
+@era
+def test_a_tool_without_such_a_client_fails_with_a_sentence(mode: str):
     @tool(read_only=True)
     async def ask(context: ToolContext) -> str:
         """Asks."""
         return str(await elicit(context, "Name?", {"type": "object", "properties": {}}))
 
     async def story() -> Any:
-        async with client(ToolServer.of([ask]), "legacy") as it:
+        async with client(ToolServer.of([ask]), mode) as it:
             return await it.call_tool("ask", {})
 
     refused = run(story())
     assert refused.is_error
     assert "cannot be asked" in texts(refused)[0]
+
+
+def test_a_call_that_waits_for_an_answer_goes_on_for_its_own_request_alone():
+    ended: list[str] = []
+
+    @tool(read_only=True)
+    async def ask(context: ToolContext, what: str) -> str:
+        """Asks."""
+        try:
+            return f"{what}: {await elicit(context, 'Sure?', {'type': 'object', 'properties': {'ok': {'type': 'boolean'}}})}"
+        finally:
+            ended.append(what)
+
+    async def story() -> list[Any]:
+        said: list[Any] = []
+
+        async def never(context: Any, params: Any) -> ElicitResult:
+            raise AssertionError("the answers are sent by hand")
+
+        async with client(ToolServer.of([ask]), "2026-07-28", elicitation_callback=never) as it:
+
+            async def call(what: str, **more: Any) -> Any:
+                return await it.session.call_tool("ask", {"what": what}, allow_input_required=True, **more)
+
+            first = await call("first")
+            yes = {next(iter(first.input_requests)): ElicitResult(action="accept", content={"ok": True})}
+            for what, state in (("first", f"{first.request_state}x"), ("second", first.request_state)):
+                with pytest.raises(MCPError) as refused:
+                    await call(what, input_responses=yes, request_state=state)
+                said.append(refused.value.error.code)
+            again = await call("first", input_responses={}, request_state=first.request_state)
+            said.append(again.request_state != first.request_state)
+            said += texts(await call("first", input_responses=yes, request_state=again.request_state))
+            await call("left behind")
+        return said
+
+    assert run(story()) == [INVALID_PARAMS, INVALID_PARAMS, True, "first: {'ok': True}"]
+    assert ended == ["first", "left behind"], "a call that is still asked about ends with the server"
 
 
 @era

@@ -139,7 +139,9 @@ def test_an_instruction_in_the_middle_of_a_conversation_is_one_of_the_model(clie
     model = STAGE.plays("Good.", "Good.")
     instruction = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
     ask(client, [*said("Hello."), instruction], system="Be kind.")
-    ask(client, [*said("Hello."), instruction, {"role": "assistant", "content": "Hi."}, *said("And now?")], system="Be kind.")
+    ask(
+        client, [*said("Hello."), instruction, {"role": "assistant", "content": "Hi."}, *said("And now?")], system="Be kind."
+    )
     for request, texts in zip(model.requests, (["Hello."], ["Hello.", "Hi.", "And now?"]), strict=True):
         assert request.system == "Be kind.\n\nBe brief."
         assert [part["text"] for content in request.contents for part in content["parts"]] == texts

@@ -3,7 +3,7 @@
 A command or an address comes in, tools go out. The official SDK is imported when a server is started, and not before.
 """
 
-from callgate.mcp.client_requests import elicit, sample
+from callgate.mcp.client_requests import elicit, roots, sample
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
 from callgate.mcp.host import Answer, Host, Question
 from callgate.mcp.oauth_client import OAuthClient
@@ -15,5 +15,5 @@ from callgate.mcp.server import McpServer, ServerStatus
 __all__ = [
     "Answer", "Host", "McpServer", "OAuthClient", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
     "ServerStatus", "ServersFile", "elicit", "mcp_servers_from_file", "overview", "prompt", "read_servers", "resource",
-    "sample",
+    "roots", "sample",
 ]  # fmt: skip

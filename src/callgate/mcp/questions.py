@@ -22,7 +22,7 @@ from callgate.calls.dispatcher import DeferredCall
 from callgate.calls.environment import Ask, Question
 from callgate.permission.approval import Answered, Approval
 
-__all__ = ["Questions", "can_be_asked"]
+__all__ = ["KEY", "Questions", "can_be_asked", "identity_of", "is_modern"]
 
 MARKS_MAX = 10_000
 ARGS_CHARS_MAX = 4_000
@@ -38,10 +38,11 @@ def can_be_asked(ctx: Context) -> bool:
     can = None if capabilities is None else capabilities.elicitation
     if can is None or (can.form is None and can.url is not None):  # Nothing in it means forms: so it was at first.
         return False
-    return _is_modern(ctx) or ctx.session.can_send_request
+    return is_modern(ctx) or ctx.session.can_send_request
 
 
-def _is_modern(ctx: Context) -> bool:
+def is_modern(ctx: Context) -> bool:
+    """True if the client is sent no requests, and is asked by results."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
@@ -65,7 +66,7 @@ class Questions:
             who = self.client_name(ctx)
             answers = ("yes", "always", "no") if lasts else ("yes", "no")
             form = ElicitRequestFormParams(message=self._text(question), requested_schema=_form(answers, question.confirm))
-            if not _is_modern(ctx):
+            if not is_modern(ctx):
                 result = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_id)
                 return _answered(result, answers, who)
             given = (params.input_responses or {}).get(KEY)
@@ -140,7 +141,12 @@ def _answer(result: object, answers: tuple[str, ...]) -> Literal["yes", "no", "a
 
 
 def _identity(question: Question) -> str:
-    what: Mapping[str, Any] = {"tool": question.digest, "name": question.call.name, "args": dict(question.call.args)}
+    return identity_of(question.call.name, question.call.args, question.digest)
+
+
+def identity_of(name: str, args: Mapping[str, Any], digest: str = "") -> str:
+    """What is the same for two calls with the same arguments of the same tool."""
+    what: Mapping[str, Any] = {"tool": digest, "name": name, "args": dict(args)}
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
 

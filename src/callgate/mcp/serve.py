@@ -48,9 +48,10 @@ from callgate.mcp.client_requests import CLIENT, LogRelay, SdkClient
 from callgate.mcp.host import Elicit
 from callgate.mcp.offers import offer_of, page_of
 from callgate.mcp.progress import ProgressPump
-from callgate.mcp.questions import Questions, can_be_asked
+from callgate.mcp.questions import KEY, Questions, can_be_asked, identity_of, is_modern
 from callgate.mcp.serialization import ServedTool, listed, result_of
 from callgate.mcp.served_offers import OfferHandlers, ServedOffers
+from callgate.mcp.waiting_calls import WaitingCall, WaitingCalls
 from callgate.permission import AuditLog, Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.tools.executor import Executor
@@ -123,6 +124,7 @@ class ToolServer:
         self._relay = LogRelay()
         self._dispatcher: CallDispatcher | None = None
         self.questions = Questions(spelled)
+        self._waiting = WaitingCalls()
         self._listed: dict[str, tuple[ToolDefinition, ServedTool]] = {}
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -198,6 +200,7 @@ class ToolServer:
         if self._users == 0:
             self._dispatcher = None
             logging.getLogger().removeHandler(self._relay)
+            self._waiting.stop()
             await dispatcher.aclose()
             await self.offers.aclose()
             if self._audit is not None:
@@ -257,20 +260,45 @@ class ToolServer:
         ask: Ask | None = None
         if can_be_asked(ctx):
             ask = self.questions.asker(ctx, params, lasts=lasts)
-        client = SdkClient(ctx, self._levels.get(_connection(ctx)))
+        owner = f"{self.questions.client_name(ctx)} {identity_of(params.name, call.args)}"
+        waiting = self._waiting.taken(params.request_state, owner)
+        client = waiting.client if waiting else SdkClient(ctx, self._levels.get(_connection(ctx)), is_modern=is_modern(ctx))
+        if waiting is None and params.request_state is not None and KEY not in (params.input_responses or {}):
+            raise MCPError(INVALID_PARAMS, "Its requestState stands for no call that waits for an answer of this client.")
+        client.take(ctx, params.input_responses)
         token = CLIENT.set(client)
         try:
             async with ProgressPump(ctx.session.report_progress) as progress:
-                in_flight = dispatcher.take(call, session=session, ask=ask, progress=progress)
-                try:
-                    return await asyncio.shield(in_flight.work)
-                except asyncio.CancelledError:
-                    # Cancelled by the client, or the connection is over. The in_flight itself goes on to its end.
-                    in_flight.stop("The client cancelled it.")
-                    raise
+                if waiting is None:
+                    waiting = WaitingCall(owner, client)
+                    waiting.in_flight = dispatcher.take(call, session=session, ask=ask, progress=waiting.report)
+                waiting.progress = progress
+                return await self._result(waiting)
         finally:
             CLIENT.reset(token)
             await client.settled()
+
+    async def _result(self, call: WaitingCall) -> ToolResult:
+        """Wait for the end of a call, or until it asks the client something.
+
+        Raises:
+            DeferredCall: the answers are needed first.
+        """
+        asks = asyncio.create_task(call.client.asks.wait())
+        try:
+            await asyncio.wait({call.in_flight.work, asks}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # What is asked at the same time is one result.
+        except asyncio.CancelledError:
+            # Cancelled by the client, or the connection is over. The call itself goes on to its end.
+            call.in_flight.stop("The client cancelled it.")
+            raise
+        finally:
+            asks.cancel()
+        wanted = call.client.input_requests
+        if call.in_flight.work.done() or not wanted:
+            return await call.in_flight.work
+        mark = self._waiting.keep(call, self.questions.mark_prefix)
+        raise DeferredCall(InputRequiredResult(input_requests=wanted, request_state=mark))
 
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._levels[_connection(ctx)] = params.level

@@ -126,18 +126,18 @@ class ServedOffers:
 
     # Reading --------------------------------------------------------------------------------------------------------------
 
-    async def read(self, ctx: Any, uri: str) -> list[JsonObject]:
+    async def read(self, ctx: Any, params: ReadResourceRequestParams) -> list[JsonObject]:
         """The contents of a resource.
 
         Raises:
             MCPError: there is none, or it cannot be read.
             DeferredCall: an answer of the client's user is needed first.
         """
+        uri = str(params.uri)
         place, args, mime_type = await self._found(uri)
         if isinstance(place, McpServer):
-            return _contents(await self._of_server(ctx, place, {"uri": uri}), uri, mime_type)
-        wanted = CallToolRequestParams(name=place.name, arguments=dict(args))
-        return _contents(await self._run(ctx, wanted, self._dispatcher), uri, mime_type)
+            return _contents(await self._of_server(ctx, place, {"uri": uri}, params), uri, mime_type)
+        return _contents(await self._run(ctx, _call(place.name, args, params), self._dispatcher), uri, mime_type)
 
     async def require_resource(self, uri: str) -> None:
         """Refuse an address that no resource has.
@@ -163,29 +163,32 @@ class ServedOffers:
                     return server, {}, one.mime_type
         raise MCPError(NOT_FOUND, f"There is no resource {uri!r}.", {"uri": uri})
 
-    async def get_prompt(self, ctx: Any, name: str, args: Mapping[str, str]) -> JsonObject:
+    async def get_prompt(self, ctx: Any, params: GetPromptRequestParams) -> JsonObject:
         """The messages of a prompt.
 
         Raises:
             MCPError: there is none, or its arguments do not fit.
             DeferredCall: an answer of the client's user is needed first.
         """
+        name, args = params.name, params.arguments or {}
         for listed, server, own_name in await self.prompts():
             if listed["name"] != name:
                 continue
             if server is None:
-                result = await self._run(ctx, CallToolRequestParams(name=name, arguments=dict(args)), self._dispatcher)
+                result = await self._run(ctx, _call(name, args, params), self._dispatcher)
             else:
-                result = await self._of_server(ctx, server, {"prompt": own_name, "arguments": dict(args)})
+                result = await self._of_server(ctx, server, {"prompt": own_name, "arguments": dict(args)}, params)
             return {"description": listed["description"], "messages": _messages(result)}
         raise MCPError(INVALID_PARAMS, f"There is no prompt {name!r}.")
 
-    async def _of_server(self, ctx: Any, server: McpServer, args: JsonObject) -> ToolResult:
+    async def _of_server(
+        self, ctx: Any, server: McpServer, args: JsonObject, params: ReadResourceRequestParams | GetPromptRequestParams
+    ) -> ToolResult:
         """Read by the tool that the server's resources are read with, and so with its permission."""
         names = (_READ, f"{server.name}__{_READ}")
         for definition in self._tools.definitions:
             if definition.server == server.name and definition.name in names:
-                return await self._run(ctx, CallToolRequestParams(name=definition.name, arguments=args), None)
+                return await self._run(ctx, _call(definition.name, args, params), None)
         raise MCPError(NOT_FOUND, f"The server {server.name!r} has nothing that can be read.")
 
     async def complete(self, params: CompleteRequestParams) -> list[str]:
@@ -200,6 +203,15 @@ class ServedOffers:
             if found:
                 return found
         return []
+
+
+def _call(
+    name: str, args: Mapping[str, Any], params: ReadResourceRequestParams | GetPromptRequestParams
+) -> CallToolRequestParams:
+    """The call that a request is carried out by, with the answers that came with it."""
+    return CallToolRequestParams(
+        name=name, arguments=dict(args), input_responses=params.input_responses, request_state=params.request_state
+    )
 
 
 class OfferHandlers:
@@ -228,7 +240,7 @@ class OfferHandlers:
     async def read(self, ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:
         """Read a resource."""
         try:
-            contents = await self._offers.read(ctx, str(params.uri))
+            contents = await self._offers.read(ctx, params)
         except DeferredCall as later:
             return later.args[0]
         return ReadResourceResult.model_validate({"contents": contents}, by_name=False)
@@ -236,7 +248,7 @@ class OfferHandlers:
     async def get_prompt(self, ctx: Any, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
         """Fill in a prompt."""
         try:
-            found = await self._offers.get_prompt(ctx, params.name, params.arguments or {})
+            found = await self._offers.get_prompt(ctx, params)
         except DeferredCall as later:
             return later.args[0]
         return GetPromptResult.model_validate(found, by_name=False)
