@@ -229,8 +229,11 @@ def split_built_in(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]
     """Separate tools that run here from built-in ones: names, and objects of only such names (or of one unknown one)."""
     ours: list[object] = []
     theirs: list[BuiltIn] = []
-    for item in cast("Iterable[Any]", tools):
-        if isinstance(item, str) or (isinstance(item, Mapping) and _looks_built_in(cast("Mapping[str, Any]", item))):
+    tools = [*tools]
+    # Asked of classes, because there are few of those: `isinstance` with `Mapping` is slow.
+    kinds: set[type] = {kind for kind in {*map(type, tools)} if issubclass(kind, str) or issubclass(kind, Mapping)}
+    for item in cast("list[Any]", tools):
+        if type(item) in kinds and (isinstance(item, str) or _looks_built_in(item)):
             theirs.append(cast("BuiltIn", item))
         else:
             ours.append(cast("object", item))

@@ -53,7 +53,9 @@ def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
         return obj
     if isinstance(obj, FunctionTool):
         return obj.definition
-    found = definitions_from(obj, format)
+    if format is not None:
+        format_named(format)
+    found = _KNOWN.read(obj, format, _definitions)
     if len(found) != 1:
         raise UsageError(f"the object holds {len(found)} tools, not one: use definitions_from")
     return found[0]

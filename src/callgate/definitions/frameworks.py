@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["Framework", "definition_of", "framework_of"]
+__all__ = ["Framework", "definition_of", "framework_of", "may_be_foreign"]
 
 Framework: TypeAlias = Literal["langchain", "openai_agents", "pydantic_ai", "pydantic_ai_toolset", "google_genai"]
 """The framework of a tool."""
@@ -47,6 +47,11 @@ def _named_like(kind: type) -> tuple[Framework, ...]:
     """The frameworks that have a class of this name, or of that of a base; nearly always none."""
     named = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
     return tuple(_CLASSES[name] for name in named if name in _CLASSES)
+
+
+def may_be_foreign(kind: type) -> bool:
+    """True if objects of a class may be tools of a framework."""
+    return bool(_named_like(kind))
 
 
 def definition_of(value: object) -> ToolDefinition | None:

@@ -209,7 +209,11 @@ class _Direct:
         return node
 
     def node(self, schema: Any, pointer: str, depth: int) -> JsonObject:
-        found = self._plain(schema, pointer, depth) if _type(schema) is dict else None
+        found: JsonObject | None = None
+        if _type(schema) is dict:
+            kind = schema.get("type")
+            is_scalar = type(kind) is str and kind in _OF_TYPE  # Most are, and need no step in between.
+            found = self._scalar(kind, schema, pointer) if is_scalar else self._plain(schema, pointer, depth)
         if found is not None:
             if self._nodes >= _NODES_MAX:  # References multiply what is written.
                 raise TooLargeError
@@ -321,8 +325,8 @@ class _Direct:
     def _scalar(self, kind: str, schema: JsonObject, pointer: str) -> JsonObject | None:
         checks = self.checks[kind]
         for keyword, value in schema.items():
-            if keyword == "type":
-                continue
+            if keyword == "type" or (keyword == "description" and type(value) is str and value and value.isascii()):
+                continue  # Nearly every schema has both.
             check = checks.get(keyword)
             if check is None or not check(value, kind):
                 return self._constant(schema) if "const" in schema else None

@@ -83,7 +83,8 @@ class Executor:
         """
         added: dict[str, Runnable] = {}
         tools = adapt_tools(tools, self.limits)
-        live = [item for item in tools if is_live_toolset(item)]
+        toolsets = [item for item in tools if is_toolset(item)]
+        live = [item for item in toolsets if is_live_toolset(item)]
         others = tools if not live else [item for item in tools if not is_live_toolset(item)]
         for runnable in runnables_of(others, self.limits):
             name = runnable.definition.name
@@ -92,7 +93,7 @@ class Executor:
             added[name] = runnable
         declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
         self._own |= added
-        self.toolsets += [item for item in tools if is_toolset(item) and not is_runnable(item)]
+        self.toolsets += [item for item in toolsets if not is_runnable(item)]
         for toolset in live:
             self._live.add(toolset)
         self._is_live = bool(self._live)

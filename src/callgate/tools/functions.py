@@ -11,6 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from callgate.definitions.frameworks import may_be_foreign
 from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarableError
 from callgate.foreign import adapt_tool
@@ -23,6 +24,9 @@ __all__ = ["FunctionRunner", "adapt_tools", "runnables_of"]
 
 def adapt_tools(tools: Iterable[object], limits: Limits) -> tuple[object, ...]:
     """The tools, those of other frameworks as ours."""
+    tools = tuple(tools)
+    if not any(map(may_be_foreign, {*map(type, tools)})):  # Asked of classes, because there are few of those.
+        return tools
     return tuple(item if (ours := adapt_tool(item, limits)) is None else ours for item in tools)
 
 
