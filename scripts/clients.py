@@ -156,9 +156,10 @@ def environment(client: Client) -> Path:
     folder = BUILD / re.sub(r"\W+", "-", client.name.lower()).strip("-")
     npm = [name.removeprefix("npm:") for name in client.packages if client.is_node or name.startswith("npm:")]
     if npm:
-        # No script of a package runs here.
-        install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", "."]
-        return _made(folder, client.packages, [["npm", "init", "-y"], [*install, *npm]])
+        # npm takes older versions where a newer one wants a newer Node.js than npm runs on. No script of a package runs here.
+        program = [node(), os.path.realpath(shutil.which("npm") or "npm")]
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", "."]
+        return _made(folder, client.packages, [[*program, "init", "-y"], [*program, "install", *options, *npm]])
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.packages]
     return _made(folder, client.packages, [[sys.executable, "-m", "venv", "."], pip])
@@ -323,7 +324,7 @@ def ask(client: Client, folder: Path, address: str, left: Path) -> list[Row]:
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=RUN_S, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"way"')]
     if done.returncode or not found:
-        raise MissingError(f"{client.program}: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1][:300]}")
+        raise MissingError(f"{client.program}: {done.stderr.strip()[-600:] or 'it said nothing'}")
     version = version_of(client, folder)
     return [Row(client, version, each["way"], each["rows"]) for each in found]
 

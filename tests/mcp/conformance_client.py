@@ -44,7 +44,7 @@ async def main() -> None:
         "suite",
         url=sys.argv[-1],
         transport="http",
-        start_s=25,
+        start_s=250,
         host=Host(elicit=elicit, login=login),
         oauth=client_of(context),
     )

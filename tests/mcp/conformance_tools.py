@@ -182,6 +182,25 @@ async def test_input_required_result_capabilities(context: ToolContext) -> str:
     return str(await asyncio.gather(*asked, return_exceptions=True))
 
 
+@tool
+async def test_missing_capability(context: ToolContext) -> str:
+    """Asks a model, which the client may not have."""
+    return await sample(context, "Say hello.")
+
+
+@tool
+async def test_streaming_elicitation(context: ToolContext) -> str:
+    """Asks the user."""
+    return str(await elicit(context, "Sure?", _form("ok", "boolean")))
+
+
+@tool
+async def test_logging_tool() -> str:
+    """Logs a line."""
+    logger.info("A line of the log.")
+    return "logged"
+
+
 @prompt()
 async def test_input_required_result_prompt(context: ToolContext) -> str:
     """A prompt that the user says something for."""

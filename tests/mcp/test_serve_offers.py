@@ -282,13 +282,17 @@ def test_a_tool_without_such_a_client_fails_with_a_sentence(mode: str):
         """Asks."""
         return str(await elicit(context, "Name?", {"type": "object", "properties": {}}))
 
-    async def story() -> Any:
+    async def story() -> tuple[str, Any]:
         async with client(ToolServer.of([ask]), mode) as it:
-            return await it.call_tool("ask", {})
+            try:
+                refused = await it.call_tool("ask", {})
+            except MCPError as error:
+                return error.error.message, error.error.data
+            return texts(refused)[0], None if refused.is_error else refused
 
-    refused = run(story())
-    assert refused.is_error
-    assert "cannot be asked" in texts(refused)[0]
+    told, data = run(story())
+    assert "cannot be asked" in told
+    assert data == (None if mode == "legacy" else {"requiredCapabilities": {"elicitation": {}}})
 
 
 def test_a_call_that_waits_for_an_answer_goes_on_for_its_own_request_alone():

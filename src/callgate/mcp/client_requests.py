@@ -128,6 +128,8 @@ class SdkClient:
         self._open: dict[str, tuple[Any, type, asyncio.Future[Any]]] = {}
         """What is asked and not answered: the request, the type of an answer, and who waits for it."""
         self._count = 0
+        self.missing: set[str] = set()
+        """The capabilities that something was asked for in vain."""
         self.asks = asyncio.Event()
         """Set while something is asked of a newer client."""
         self._loop = asyncio.get_running_loop()
@@ -211,6 +213,7 @@ class SdkClient:
         self._count += 1
         key = key or f"question_{self._count}"
         if getattr(self._ctx.session.client_capabilities, capability, None) is None:
+            self.missing.add(capability)
             raise ToolError(f"The MCP client cannot be asked this: it does not declare {capability!r}.")
         if key in self._open:
             raise ToolError(f"Two questions to the MCP client have the key {key!r}.")

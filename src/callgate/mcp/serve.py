@@ -26,6 +26,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
@@ -283,6 +284,7 @@ class ToolServer:
 
         Raises:
             DeferredCall: the answers are needed first.
+            MCPError: the call failed because a newer client does not declare what it was asked for.
         """
         asks = asyncio.create_task(call.client.asks.wait())
         try:
@@ -296,7 +298,11 @@ class ToolServer:
             asks.cancel()
         wanted = call.client.input_requests
         if call.in_flight.work.done() or not wanted:
-            return await call.in_flight.work
+            result = await call.in_flight.work
+            if result.is_error and (missing := call.client.missing):
+                lacks = {"requiredCapabilities": {name: {} for name in sorted(missing)}}
+                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(result.error), lacks)
+            return result
         mark = self._waiting.keep(call, self.questions.mark_prefix)
         raise DeferredCall(InputRequiredResult(input_requests=wanted, request_state=mark))
 

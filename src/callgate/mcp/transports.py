@@ -173,9 +173,15 @@ def _opened(
 
 
 def _repaired(message: Any) -> Any:
-    """A list of tools with what the SDK would refuse set right, for it would refuse all tools for the sake of one."""
+    """A result with what the SDK would refuse set right.
+
+    It would refuse all tools for the sake of one, and a result without a type, which the protocol says is complete.
+    """
     result: Any = getattr(getattr(message, "message", None), "result", None)
-    tools: Any = cast("JsonObject", result).get("tools") if isinstance(result, dict) else None
+    tools: Any = None
+    if isinstance(result, dict):
+        tools = cast("JsonObject", result).get("tools")
+        cast("JsonObject", result).setdefault("resultType", "complete")
     if isinstance(tools, list):
         listed = cast("list[Any]", tools)
         named = [cast("JsonObject", tool) for tool in listed if isinstance(tool, dict) and "name" in tool]
