@@ -147,16 +147,22 @@ def node() -> str:
     raise MissingError("there is no Node.js of version 22 or newer")
 
 
+def folder_of(client: Client) -> Path:
+    """The folder of a client's environment."""
+    return BUILD / re.sub(r"\W+", "-", client.name.lower()).strip("-")
+
+
 def environment(client: Client) -> Path:
     """The folder with the packages of a client.
 
     Raises:
         MissingError: they cannot be installed.
     """
-    folder = BUILD / re.sub(r"\W+", "-", client.name.lower()).strip("-")
+    folder = folder_of(client)
     npm = [name.removeprefix("npm:") for name in client.packages if client.is_node or name.startswith("npm:")]
     if npm:
-        # npm takes older versions where a newer one wants a newer Node.js than npm runs on. No script of a package runs here.
+        # npm takes older versions where a newer one wants a newer Node.js than npm itself runs on.
+        # No script of a package runs here.
         program = [node(), os.path.realpath(shutil.which("npm") or "npm")]
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", "."]
         return _made(folder, client.packages, [[*program, "init", "-y"], [*program, "install", *options, *npm]])

@@ -126,12 +126,12 @@ class SdkClient:
         self._is_modern = is_modern
         self._given: dict[str, Any] = {}
         self._open: dict[str, tuple[Any, type, asyncio.Future[Any]]] = {}
-        """What is asked and not answered: the request, the type of an answer, and who waits for it."""
+        """The open questions: the request, the type of an answer, and who waits for it."""
         self._count = 0
         self.missing: set[str] = set()
         """The capabilities that something was asked for in vain."""
         self.asks = asyncio.Event()
-        """Set while something is asked of a newer client."""
+        """An event for something that is asked of a newer client."""
         self._loop = asyncio.get_running_loop()
         self._least = LEVELS.index(least) if least in LEVELS else 0
         self._sending: set[asyncio.Task[None]] = set()
@@ -157,7 +157,7 @@ class SdkClient:
         from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 
         params = ElicitRequestFormParams(message=message, requested_schema=schema)
-        result = await self._asked(
+        result = await self._ask_client(
             key, "elicitation", ElicitRequest(params=params), ElicitResult,
             lambda ctx: ctx.session.elicit_form(message, schema, related_request_id=ctx.request_id),
         )  # fmt: skip
@@ -181,7 +181,7 @@ class SdkClient:
 
         said = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
         request = CreateMessageRequest(params=CreateMessageRequestParams(messages=[said], max_tokens=max_tokens))
-        result = await self._asked(
+        result = await self._ask_client(
             key, "sampling", request, CreateMessageResult | CreateMessageResultWithTools,
             lambda ctx: ctx.session.create_message([said], max_tokens=max_tokens, related_request_id=ctx.request_id),
         )  # fmt: skip
@@ -193,14 +193,18 @@ class SdkClient:
         """Ask for the addresses of the client's folders."""
         from mcp_types import ListRootsRequest, ListRootsResult
 
-        result = await self._asked(key, "roots", ListRootsRequest(), ListRootsResult, lambda ctx: ctx.session.list_roots())
+        result = await self._ask_client(
+            key, "roots", ListRootsRequest(), ListRootsResult, lambda ctx: ctx.session.list_roots()
+        )
         return [str(root.uri) for root in result.roots]
 
-    async def _asked(self, key: str, capability: str, request: Any, kind: Any, send: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _ask_client(
+        self, key: str, capability: str, request: Any, kind: Any, send: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
         from mcp.shared.exceptions import MCPError
 
         if self._is_modern:
-            return await self._answered_later(key, capability, request, kind)
+            return await self._later_answer(key, capability, request, kind)
         try:
             with warnings.catch_warnings(action="ignore"):
                 sending = send(self._ctx)
@@ -208,7 +212,7 @@ class SdkClient:
         except MCPError as error:
             raise ToolError(f"The MCP client cannot be asked this: {error}") from error
 
-    async def _answered_later(self, key: str, capability: str, request: Any, kind: Any) -> Any:
+    async def _later_answer(self, key: str, capability: str, request: Any, kind: Any) -> Any:
         """The answer that comes with the client's next request, or came with this one."""
         self._count += 1
         key = key or f"question_{self._count}"

@@ -145,7 +145,7 @@ def _identity(question: Question) -> str:
 
 
 def identity_of(name: str, args: Mapping[str, Any], digest: str = "") -> str:
-    """What is the same for two calls with the same arguments of the same tool."""
+    """Return a digest that two calls have in common if tool and arguments are the same."""
     what: Mapping[str, Any] = {"tool": digest, "name": name, "args": dict(args)}
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 

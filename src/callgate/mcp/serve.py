@@ -56,7 +56,7 @@ from callgate.mcp.waiting_calls import WaitingCall, WaitingCalls
 from callgate.permission import AuditLog, Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.tools.executor import Executor
-from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
+from callgate.types import FunctionCall, JsonObject, Limits, ToolDefinition, ToolResult
 
 __all__ = ["ToolServer"]
 
@@ -262,7 +262,7 @@ class ToolServer:
         if can_be_asked(ctx):
             ask = self.questions.asker(ctx, params, lasts=lasts)
         owner = f"{self.questions.client_name(ctx)} {identity_of(params.name, call.args)}"
-        waiting = self._waiting.taken(params.request_state, owner)
+        waiting = self._waiting.take(params.request_state, owner)
         client = waiting.client if waiting else SdkClient(ctx, self._levels.get(_connection(ctx)), is_modern=is_modern(ctx))
         if waiting is None and params.request_state is not None and KEY not in (params.input_responses or {}):
             raise MCPError(INVALID_PARAMS, "Its requestState stands for no call that waits for an answer of this client.")
@@ -300,7 +300,7 @@ class ToolServer:
         if call.in_flight.work.done() or not wanted:
             result = await call.in_flight.work
             if result.is_error and (missing := call.client.missing):
-                lacks = {"requiredCapabilities": {name: {} for name in sorted(missing)}}
+                lacks: JsonObject = {"requiredCapabilities": {name: {} for name in sorted(missing)}}
                 raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(result.error), lacks)
             return result
         mark = self._waiting.keep(call, self.questions.mark_prefix)

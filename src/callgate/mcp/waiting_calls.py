@@ -19,7 +19,7 @@ __all__ = ["WaitingCall", "WaitingCalls"]
 
 WAITING_MAX = 100
 WAIT_S = 600.0
-"""How long a client may take for an answer."""
+"""The longest wait for an answer of a client."""
 NOBODY = "The client did not come back with an answer."
 
 
@@ -56,7 +56,7 @@ class WaitingCalls:
             self._stop(next(iter(self._calls)))
         return mark
 
-    def taken(self, mark: str | None, owner: str) -> WaitingCall | None:
+    def take(self, mark: str | None, owner: str) -> WaitingCall | None:
         """Take the call that a mark stands for; None if it stands for none of this client."""
         call = self._calls.get(mark or "")
         if call is None or call.owner != owner:
