@@ -147,6 +147,7 @@ def test_closing_stops_what_waits_and_an_ending_loop_is_not_held_up():
         visit = begin(desk, think)
         await asyncio.sleep(0)
         await desk.aclose()
+        assert visit.work.done()
         await desk.aclose()
         left = begin(desk, think, number=2)
         await asyncio.sleep(0)

@@ -64,6 +64,13 @@ def test_what_is_explained_is_what_is_decided_where_no_condition_fits(row: list[
         assert explained.verdict == row[4] or policy.mode == "auto_edit"
 
 
+def test_a_walk_does_not_show_what_a_call_that_reads_it_would_be_denied():
+    read = ToolDefinition(name="read_file", kind="file", read_only=True, input_schema={"type": "object"})
+    rules = ["allow search", Rule(verdict="allow", tool="read_file", paths=["src/**"])]
+    hides = Policy(rules=rules, default="deny").hides(replace(read, name="search"))
+    assert [hides(path, ".") for path in ("src/a.py", "docs/a.md")] == [False, True]
+
+
 # --- properties ----------------------------------------------------------------------------------------------------------
 
 STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}

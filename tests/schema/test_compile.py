@@ -328,6 +328,12 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("field", "surface"), FORMS)
+def test_a_limit_of_a_type_that_cannot_occur_is_neither_sent_nor_told(wire, field, surface) -> None:
+    compiled = wire.compile(tool(x={"allOf": [TEXT, {"minimum": 3}]}), field=field, surface=surface)
+    assert (compiled.schema["properties"]["x"], compiled.losses) == (TEXT, [])
+
+
+@pytest.mark.parametrize(("field", "surface"), FORMS)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_schemas_end_in_a_small_result_or_a_typed_error(wire, name, field, surface) -> None:
     start = time.process_time()
