@@ -73,9 +73,7 @@ def breaches(counts: Mapping[str, Count], table: Mapping[str, Any]) -> list[str]
             path: count for path, count in counts.items() if path == row or (row.endswith("/") and path.startswith(row))
         }
         if not files:
-            found.append(
-                f"the table asks for {minimum} % of {row!r}, but no such file was measured; fix or remove that row"
-            )
+            found.append(f"the table asks for {minimum} % of {row!r}, but no such file was measured; fix or remove that row")
         for path, count in sorted(files.items()):
             short = count.shortfalls(minimum)
             if short:

@@ -1,9 +1,9 @@
 """README, installation, quickstart and tutorial, line by line, by somebody who has nothing: a new home, an empty folder.
 
-A Python block is a file, which its first line may name; one that no command runs is run as it stands. A shell block is typed,
-and so is what stands behind a `$`. A block of plain text is what the one before it must have printed. `make` runs the tasks of
-the real Makefile in a clone whose environment is set up already, because setting it up takes the network. Where a page wants a
-key, the strict fake server is the API.
+A Python block is a file, which its first line may name; one that no command runs is run as it stands. A shell block is
+typed, and so is what stands behind a `$`. A block of plain text is what the one before it must have printed. `make` runs the
+tasks of the real Makefile in a clone whose environment is set up already, because setting it up takes the network. Where a
+page wants a key, the strict fake server is the API.
 """
 
 from __future__ import annotations
