@@ -230,6 +230,24 @@ def test_the_figures_of_the_pages_are_the_limits():
     assert limits.call_timeout_s == 30
 
 
+def test_the_figures_of_the_readme_are_those_that_were_measured():
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
+    lines = [
+        *(DOCS / "performance.md").read_text("utf-8").splitlines(),
+        *(DOCS / "workers.md").read_text("utf-8").splitlines(),
+    ]
+    rows = {
+        cells[1]: cells[2:] for line in lines if line.startswith("| ") and (cells := [c.strip() for c in line.split("|")])
+    }
+    first, genai, by_hand = rows["process start to first answer"][:3]
+    assert f"{first} ms from process start to the first answer ({genai}; hand-written {by_hand})" in readme
+    at_10, at_400 = (float(rows["callgate"][n]) for n in (0, 2))
+    assert f"{at_10:.1f} ms of processor time a turn" in readme
+    assert at_400 < 1.2 * at_10, "as much at turn 400 as at turn 10"
+    assert f"(google-genai {rows['google-genai'][0]} at turn 10)" in readme
+    assert f"at most {rows['`while True: pass`'][3]} late" in readme
+
+
 def test_every_public_name_has_a_docstring():
     assert [name for name in callgate.__all__ if not getattr(callgate, name).__doc__] == []
 

@@ -24,6 +24,8 @@ SKIPPED = {
     "make test": "it runs the tests, of which this is one",
     "pip install .": "test_package.py installs the wheel",
     "pip install '.[cli]'": "test_package.py installs the wheel",
+    "pipx install '.[cli]'": "the same, by another program",
+    "uvx --from '.[cli]' callgate doctor": "the same, by another program",
     "export GEMINI_API_KEY=...": "the page has a key from the start",
 }
 """Commands that are not typed here, and why."""
@@ -84,7 +86,7 @@ def commands_in(block: str) -> list[str]:
 
 def lines_of(language: str, block: str) -> list[str]:
     """The lines of a block that are typed, but for those that are skipped."""
-    typed = re.findall(r"^\$ (.*)$", block, re.MULTILINE) if language == "console" else commands_in(block)
+    typed = commands_in("\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE)) if language == "console" else block)
     return [line for line in typed if line not in SKIPPED]
 
 
