@@ -257,7 +257,7 @@ def fields_of(item: Any) -> list[str]:
     return ["| field | type | |", "|---|---|---|", *rows, ""] if rows else []
 
 
-_MIXED_IN = ("RunMethods", "FakeServer", "EndpointModel")
+_MIXED_IN = ("RunMethods", "FakeServer", "EndpointModel", "GoogleResources")
 """Classes that no page describes: what they define is shown with the classes that are made of them."""
 
 

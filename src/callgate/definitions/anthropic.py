@@ -121,28 +121,19 @@ def results_from(node: Node) -> list[Result]:
     result = Result(
         id=node.find_text("tool_use_id"),
         is_error=flag is not None and flag.flag,
-        parts=tuple(_result_parts(node.find("content"))),
+        parts=tuple(transfer.result_parts(node.find("content"), _block_of_result)),
         at=node.at,
     )
     node.lose_unread(f"{TITLE}: only the content, the id and the error flag of a result are carried")
     return [result]
 
 
-def _result_parts(content: Node | None) -> Iterator[ResultPart]:
-    if content is None or content.value in ("", []):
-        return
-    if isinstance(content.value, str):
-        yield transfer.json_or_text(content.value, content.at)
-        return
-    blocks = content.items
-    for block in blocks:
-        for part in _block(block):
-            if isinstance(part, Text) and len(blocks) == 1:
-                yield transfer.json_or_text(part.text, part.at)
-            elif isinstance(part, (Text, Blob, Other)):
-                yield part
-            else:  # A thought or a call has no place in a result elsewhere.
-                yield Other(raw=block.object, keyword=block.need_text("type"), at=block.at)
+def _block_of_result(block: Node) -> Iterator[ResultPart]:
+    for part in _block(block):
+        if isinstance(part, (Text, Blob, Other)):
+            yield part
+        else:  # A thought or a call has no place in a result elsewhere.
+            yield Other(raw=block.object, keyword=block.need_text("type"), at=block.at)
 
 
 def _only(kind: str, entry: Node) -> Iterator[Node]:

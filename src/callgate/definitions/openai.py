@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
-from callgate.definitions.items import Blob, Call, HostedTool, Item, Message, Other, Result, ResultPart, Text, Tool
+from callgate.definitions.items import Blob, Call, HostedTool, Item, Message, Other, Result, Text, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
@@ -234,22 +234,11 @@ def results_from(node: Node) -> list[Result]:
     found = Result(
         id=node.find_text("tool_call_id", "call_id"),
         name=node.find_text("name"),
-        parts=tuple(_result_parts(node.find("content", "output"))),
+        parts=tuple(transfer.result_parts(node.find("content", "output"), _block)),
         at=node.at,
     )
     node.lose_unread(f"{TITLE}: only the content and the id of a result are carried")
     return [found]
-
-
-def _result_parts(content: Node | None) -> Iterator[ResultPart]:
-    if content is None or content.value in ("", []):
-        return
-    if isinstance(content.value, str):
-        yield transfer.json_or_text(content.value, content.at)
-        return
-    blocks = content.items
-    for part in (part for block in blocks for part in _block(block)):
-        yield transfer.json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, cast
 
@@ -25,8 +25,8 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = [
     "MIME_TYPES", "STANDS_IN", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched",
     "data_url", "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
-    "notes_in_words", "one_value", "place_in_schema", "report_order", "report_tool", "schema_from", "schema_to",
-    "schema_without_root_unions", "split_system", "standard_base64", "supported_items", "text_of_parts",
+    "notes_in_words", "one_value", "place_in_schema", "report_order", "report_tool", "result_parts", "schema_from",
+    "schema_to", "schema_without_root_unions", "split_system", "standard_base64", "supported_items", "text_of_parts",
     "tool_schema", "unnamed", "unsigned",
 ]  # fmt: skip
 
@@ -176,6 +176,18 @@ def dumped(value: Any) -> str:
 
 
 # Results -----------------------------------------------------------------------------------------------------------------
+
+
+def result_parts(content: Node | None, read_block: Callable[[Node], Iterable[ResultPart]]) -> Iterator[ResultPart]:
+    """Read a result that is a text or a list of blocks; a text that stands alone may be JSON."""
+    if content is None or content.value in ("", []):
+        return
+    if isinstance(content.value, str):
+        yield json_or_text(content.value, content.at)
+        return
+    blocks = content.items
+    for part in (part for block in blocks for part in read_block(block)):
+        yield json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
 
 
 def json_or_text(text: str, at: str) -> Text | Value:

@@ -6,7 +6,6 @@ knowledge of the wire is in `callgate.gemini`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from ssl import SSLContext
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
     from callgate.gemini.caches import CacheManager
     from callgate.wire.transport import HttpClientLike
 
-__all__ = ["WITHOUT_TOOLS", "GeminiModel"]
-
-WITHOUT_TOOLS = re.compile(r"(?:.*/)?gemma-")
-"""Models of the same API that have no function calling."""
+__all__ = ["GeminiModel"]
 
 
 @checked_values
@@ -68,7 +64,7 @@ class GeminiModel(GoogleResources):
             raise UsageError(f"surface={surface!r:.200}: expected a Surface object")
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
-        self._name = name
+        self._name, self._surface = name, surface
         options = http_options(http, ssl, headers, has_client=client is not None)
         self._client = client or GeminiClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind, f"{surface.base_url} {surface.version}")
@@ -92,16 +88,6 @@ class GeminiModel(GoogleResources):
         return self._client
 
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def provider(self) -> str:
-        """The provider."""
-        return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
-
-    @property
     def client(self) -> GeminiClient:
         """The client of its requests."""
         return self._client
@@ -115,11 +101,6 @@ class GeminiModel(GoogleResources):
     def origin(self) -> str:
         """The origin of the signatures in its answers."""
         return self._bodies.origin
-
-    @property
-    def supports_tools(self) -> bool:
-        """True if the model has function calling, as far as its name tells."""
-        return WITHOUT_TOOLS.match(self._name) is None
 
     @property
     def known_settings(self) -> Collection[str]:

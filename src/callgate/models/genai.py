@@ -26,7 +26,7 @@ from callgate.events import Notice
 from callgate.gemini.exchange import HOPS_MAX, Continuation
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
-from callgate.models.gemini import WITHOUT_TOOLS
+from callgate.models.google_resources import WITHOUT_TOOLS
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.failures import Sent, clean

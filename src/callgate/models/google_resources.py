@@ -5,12 +5,14 @@ A base of the models of both APIs, which say what client to ask by. How requests
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.gemini.client import EMBED_MAX, GeminiClient
+from callgate.gemini.surface import Surface
 from callgate.request import Embeddings
 from callgate.types import JsonObject
 
@@ -18,11 +20,17 @@ if TYPE_CHECKING:
     from callgate.gemini.files import FileUploads
     from callgate.interactions.client import InteractionsClient
 
-__all__ = ["GoogleResources"]
+__all__ = ["WITHOUT_TOOLS", "GoogleResources"]
+
+WITHOUT_TOOLS = re.compile(r"(?:.*/)?gemma-")
+"""Models of the same API that have no function calling."""
 
 
 class GoogleResources:
     """The resources of a model's surface, which every API of Gemini shares: files, descriptions of models, embeddings."""
+
+    _name: str
+    _surface: Surface
 
     def _resource_client(self) -> GeminiClient:
         """The client of the surface, for the model of each API to define."""
@@ -30,8 +38,18 @@ class GoogleResources:
 
     @property
     def name(self) -> str:
-        """The model's name, for the model of each API to define."""
-        raise NotImplementedError
+        """The model's name."""
+        return self._name
+
+    @property
+    def provider(self) -> str:
+        """The provider."""
+        return "gcp.vertex_ai" if self._surface.kind == "vertex" else "gcp.gemini"
+
+    @property
+    def supports_tools(self) -> bool:
+        """True if the model has function calling, as far as its name tells; an agent that takes none is asked without."""
+        return WITHOUT_TOOLS.match(self._name) is None
 
     @cached_property
     def _interactions(self) -> InteractionsClient:

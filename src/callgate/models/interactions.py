@@ -19,7 +19,6 @@ from callgate.gemini.thinking_config import thinking_words
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
 from callgate.interactions.request import SETTINGS, BodyBuilder
-from callgate.models.gemini import WITHOUT_TOOLS
 from callgate.models.google_resources import GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
@@ -67,7 +66,7 @@ class InteractionsModel(GoogleResources):
         expect(surface, (Surface, type(None)), "surface={}", "a Surface object")
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
         surface.resource(name)  # Raises now what would fail in the first request.
-        self._name = name
+        self._name, self._surface = name, surface
         options = http_options(http, ssl, headers, has_client=client is not None)
         self._client = client or InteractionsClient(surface, limits=limits, options=options)
         self._bodies = BodyBuilder(name, surface.kind)
@@ -88,24 +87,9 @@ class InteractionsModel(GoogleResources):
         return self._client
 
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def provider(self) -> str:
-        """The provider."""
-        return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
-
-    @property
     def origin(self) -> str:
         """The origin of the signatures in its answers."""
         return self._bodies.origin
-
-    @property
-    def supports_tools(self) -> bool:
-        """True if the model has function calling, as far as its name tells; an agent that takes none is asked without."""
-        return WITHOUT_TOOLS.match(self._name) is None
 
     @property
     def known_settings(self) -> Collection[str]:
