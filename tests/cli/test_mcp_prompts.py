@@ -162,7 +162,7 @@ def test_a_server_asks_in_the_middle_of_a_chat_and_gets_the_answer(tmp_path: Pat
 
     server = Path(__file__).parent.parent / "mcp" / "asking_server.py"
     file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"inn": {"command": sys.executable, "args": [str(server)]}}}))
+    file.write_text(json.dumps({"mcpServers": {"inn": {"command": sys.executable, "args": [str(server)], "start_s": 300}}}))
     command = [sys.executable, "-m", "callgate", "chat", "--provider", "demo", "--mcp", str(file)]
     master, slave = pty.openpty()
     with subprocess.Popen(

@@ -253,6 +253,14 @@ def test_every_loss_names_its_place_and_what_is_done_instead(x, keyword, instead
     assert (f"/properties/x/{keyword}", keyword, instead) in losses(x, field, surface)
 
 
+def test_a_recursion_that_cannot_be_sent_is_a_loss_where_it_is_cut() -> None:
+    schema = {**tool(x={"$ref": "#/$defs/A"}), "$defs": {"A": tool(n={"$ref": "#/$defs/A"})}}
+    found = compile_schema(schema, field="parameters", surface="developer").losses
+    assert [(loss.pointer, loss.keyword, loss.instead) for loss in found] == [
+        ("/$defs/A/properties/n/$ref", "$ref", "widened")
+    ]
+
+
 def test_alternatives_that_exclude_one_another_by_themselves_are_no_loss() -> None:
     def branch(tag: str) -> dict[str, Any]:
         return {**tool(kind={"const": tag}), "required": ["kind"]}
