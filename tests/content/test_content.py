@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -424,3 +425,27 @@ def test_a_content_of_the_user_is_a_prompt_and_one_of_the_model_is_not() -> None
         user_content({"function_response": {"name": "f", "response": {}}})
     with pytest.raises(UsageError, match="not 'bytes'"):
         user_content(b"text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ({"txt": "hi"}, r"no field 'txt': did you mean 'text'\?"),
+        ({"text": "hi", "depth": 3}, "no field 'depth'; use text or inlineData or fileData"),
+        ({"inline_data": {"mimetype": "image/png"}}, r"no field 'inlineData.mimetype': did you mean 'mimeType'\?"),
+        ({"type": "image_url", "image_url": {"url": "x"}}, "no field 'type'; this looks like a part of another system"),
+        ({"role": "user", "content": "hi"}, "no field 'role'; this looks like a message of another system"),
+    ],
+)
+def test_a_part_of_a_prompt_with_a_field_that_does_not_exist_is_refused(part: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        user_content(["Look:", part])
+    kept = {"role": "user", "parts": [{"hologram": 1}]}
+    assert user_content(kept, is_journaled=True) == kept
+
+
+def test_parts_of_google_genai_are_prompts() -> None:
+    part = types.Part.from_bytes(data=b"\xfb\xff", mime_type="image/png")
+    image = {"inlineData": {"mimeType": "image/png", "data": "+/8="}}
+    assert user_content(["Look:", part]) == {"role": "user", "parts": [{"text": "Look:"}, image]}
+    assert user_content(types.Content(role="user", parts=[part, types.Part(text="?")]))["parts"] == [image, {"text": "?"}]

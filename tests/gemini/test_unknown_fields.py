@@ -138,6 +138,20 @@ def test_contents_stay_valid_without_the_unknown(parts: list[Part], kept: list[P
     run(story)
 
 
+@pytest.mark.parametrize("is_known", [False, True], ids=["first", "after-it-was-learned"])
+def test_what_the_user_says_last_is_never_left_out(is_known: bool) -> None:
+    async def story() -> None:
+        async with FakeGemini([answer({"hologram": 1}, signed=False), "Fine."]) as fake, Gate(model_of(fake)) as gate:
+            if is_known:
+                await gate.run("Hi.", session="s")
+                await gate.run("And?", session="s")
+            with pytest.raises(InvalidRequestError, match="hologram"):
+                await gate.run(None, history=[{"role": "user", "parts": [{"hologram": 2}]}])
+            assert sent_parts(fake, -1, 0) == [{"hologram": 2}]
+
+    run(story)
+
+
 def test_another_model_of_the_same_endpoint_need_not_be_refused_first() -> None:
     async def story() -> None:
         script = [answer({"text": "Hello.", "trace": 1}, signed=False)] * 2
@@ -247,9 +261,10 @@ def test_names_in_the_details_alone_are_enough() -> None:
 
 def test_tokens_are_counted_without_the_unknown_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        place = "generate_content_request.contents[0].parts[0]"
+        place = "generate_content_request.contents[1].parts[0]"
         talk = Conversation()
-        talk.add_user([{"text": "Hi.", "trace": 1}])
+        talk.add_user("Hi.")
+        talk.add_model({"role": "model", "parts": [{"text": "Hi.", "trace": 1}]})
         asked: list[Any] = []
 
         async def count(model: str, body: bytes) -> int:
@@ -265,7 +280,7 @@ def test_tokens_are_counted_without_the_unknown_too(monkeypatch: pytest.MonkeyPa
             asked.clear()
             with pytest.raises(InvalidRequestError):
                 await model.count_tokens(ModelRequest(conversation=talk))
-        assert asked == [[{"role": "user", "parts": [{"text": "Hi."}]}]]
+        assert asked == [[{"role": role, "parts": [{"text": "Hi."}]} for role in ("user", "model")]]
 
     run(story)
 
@@ -273,6 +288,7 @@ def test_tokens_are_counted_without_the_unknown_too(monkeypatch: pytest.MonkeyPa
 def test_what_is_remembered_of_one_endpoint_is_bounded() -> None:
     fields = UnknownFields()
     for number in range(1_500):
-        fields.learn([(PART, f"f{number}")], b'"f%d"' % number)
-    assert fields.without([b'{"parts":[{"text":"a","f1499":1}]}']) == [b'{"parts":[{"text":"a"}]}']
-    assert fields.without([b'{"parts":[{"text":"a","f1":1}]}']) == [b'{"parts":[{"text":"a","f1":1}]}']
+        fields.learn([(PART, f"f{number}")], b'{"contents":[{},{"role":"model","parts":[{"f%d":1}]}]}' % number)
+    said = b'{"role":"model","parts":[{"text":"a"%s}]}'
+    assert fields.without([said % b',"f1499":1']) == [said % b""]
+    assert fields.without([said % b',"f1":1']) == [said % b',"f1":1']

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import media_part, text_part
+from callgate.content.fields import check_part
 from callgate.content.normalize import spelled_part
 from callgate.content.read import OBJECT, has_data, is_nonempty_text, role_of
 from callgate.errors import UsageError
@@ -77,20 +78,25 @@ PROMPT_ITEMS: JsonObject = {
 """JSON Schema of a prompt of external origin as a list: texts, media with their bytes, and media by URL."""
 
 
-def user_content(prompt: Prompt) -> Content:
+def user_content(prompt: Prompt, *, is_journaled: bool = False) -> Content:
     """A user content from text, media, parts or a list of these.
 
+    What is journaled was accepted once, and its fields are not checked again.
+
     Raises:
-        UsageError: the prompt is empty or of a kind that cannot be sent.
+        UsageError: the prompt is empty or of a kind that cannot be sent, or a part has a field that does not exist.
     """
-    given: Any = prompt
+    given: Any = _as_mapping(prompt)
     if isinstance(given, (str, Media, dict)):
         parts = _prompt_parts(given)
-    elif isinstance(given, (bytes, bytearray)) or not isinstance(given, (list, Iterable)):
+    elif isinstance(given, (bytes, bytearray, memoryview)) or not isinstance(given, (list, Iterable)):
         raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(given).__name__!r}")
     else:
         items = cast("Iterable[Any]", [given] if isinstance(given, Mapping) else given)
         parts = [part for item in items for part in _prompt_parts(item)]
+    for part in () if is_journaled else parts:
+        if not is_nonempty_text(part):
+            check_part(part)
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
     return {"role": "user", "parts": parts}
@@ -104,6 +110,7 @@ def _prompt_parts(item: Any) -> list[Part]:
         if item.path is not None:
             raise UsageError(f"{item.path!r} must be read first: pass it to run(), or pass Media(data=...)")
         return [media_part(item)]
+    item = _as_mapping(item)
     if not isinstance(item, OBJECT):
         raise UsageError(f"a prompt may hold text, bytes, Path, Media and parts (dicts), not {type(item).__name__!r}")
     part: Part = dict(cast("Mapping[str, Any]", item))
@@ -115,6 +122,12 @@ def _prompt_parts(item: Any) -> list[Part]:
     if part.get("functionCall") is not None or part.get("functionResponse") is not None:
         raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
     return [part] if has_data(part) else []
+
+
+def _as_mapping(item: Any) -> Any:
+    """A part or a content of google-genai by the fields that are set; anything else as it is."""
+    is_of_sdk = type(item).__module__ == "google.genai.types" and hasattr(item, "model_dump")
+    return item.model_dump(exclude_none=True) if is_of_sdk else item
 
 
 def _parts_of_content(content: Mapping[str, Any]) -> list[Part]:

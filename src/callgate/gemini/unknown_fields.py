@@ -2,51 +2,32 @@
 
 Answers are kept and sent back as they came. A proxy, or a newer version of the API, may add fields to them that a strict
 server then refuses in every later request. The places that its error names come in; contents without these fields go out.
-Fields that Google documents are never left out, and neither is anything outside of the contents. This file sends nothing.
+Fields that Google documents are never left out, and neither is anything outside of the contents, or what the user has said
+since the model's last answer. This file sends nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import text_part
+from callgate.content.fields import MESSAGES, camel
+from callgate.content.read import role_of
 from callgate.types import JsonObject
 
 __all__ = ["UnknownFields", "unknown_names"]
 
 Field: TypeAlias = tuple[str, str]
-"""A message of `_MESSAGES`, and the name of a field in it."""
+"""A message of `MESSAGES`, and the name of a field in it."""
 
-_MESSAGES: dict[str, dict[str, str]] = {
-    "Content": {"role": "", "parts": "Part"},
-    "Part": {
-        "text": "", "inlineData": "Blob", "fileData": "FileData", "functionCall": "FunctionCall",
-        "functionResponse": "FunctionResponse", "executableCode": "ExecutableCode",
-        "codeExecutionResult": "CodeExecutionResult", "toolCall": "ToolCall", "toolResponse": "ToolResponse", "thought": "",
-        "thoughtSignature": "", "videoMetadata": "", "mediaResolution": "", "mediaProcessing": "", "audioTranscription": "",
-        "speechMetadata": "", "partMetadata": "",
-    },
-    "Blob": {"mimeType": "", "data": "", "displayName": ""},
-    "FileData": {"mimeType": "", "fileUri": "", "displayName": ""},
-    "FunctionCall": {"id": "", "name": "", "args": "", "partialArgs": "", "willContinue": ""},
-    "FunctionResponse": {
-        "id": "", "name": "", "response": "", "parts": "FunctionResponsePart", "willContinue": "", "scheduling": "",
-    },
-    "FunctionResponsePart": {"inlineData": "Blob", "fileData": "FileData", "mediaProcessing": ""},
-    "ExecutableCode": {"id": "", "language": "", "code": ""},
-    "CodeExecutionResult": {"id": "", "outcome": "", "output": ""},
-    "ToolCall": {"id": "", "toolType": "", "args": ""},
-    "ToolResponse": {"id": "", "toolType": "", "response": ""},
-}  # fmt: skip
-"""The messages of a content: their known fields, and the message inside of a field. Others hold data of the program."""
-_DATA = frozenset(name for name, inner in _MESSAGES["Part"].items() if inner) | {"text"}
+_DATA = frozenset(name for name, inner in MESSAGES["Part"].items() if inner) | {"text"}
 _OMITTED = text_part("(left out: content of a kind that this API does not know)")
 
 _UNKNOWN = re.compile(r"""Unknown name "(?P<name>.*?)"(?: at '(?P<path>[^'\n]*)')?: Cannot find field""")
-_PATH = re.compile(r"(?:generate_content_request\.)?contents\[\d+\](?P<inner>(?:\.\w+(?:\[\d+\])?)*)")
+_PATH = re.compile(r"(?:generate_content_request\.)?contents\[(?P<index>\d+)\](?P<inner>(?:\.\w+(?:\[\d+\])?)*)")
 _NAMES_MAX = 1_000
 """The limit of remembered fields of one endpoint, whatever a server invents."""
 
@@ -75,7 +56,9 @@ class UnknownFields:
 
         Empty unless all of them can be left out: with any other the request would be refused again.
         """
-        fields = [_field(path, name) for path, name in names]
+        contents = strict_json.parse_own(body)["contents"]
+        newest = _after_answers(contents, role_of)
+        fields = [_field(path, name, newest) for path, name in names]
         if None in fields:
             return ()
         found = {field for field in fields if field is not None and strict_json.dump(field[1]) in body}
@@ -86,30 +69,40 @@ class UnknownFields:
         return tuple(f"{message}.{name}" for message, name in sorted(found))
 
     def without(self, contents: Sequence[bytes]) -> list[bytes]:
-        """Return the encoded contents without these fields."""
-        needles = self._needles
-        if not needles:
+        """Return the encoded contents without these fields; what the user said last stays as it is."""
+        found = {
+            place: strict_json.parse_own(content)
+            for place, content in enumerate(contents)
+            if any(needle in content for needle in self._needles)
+        }
+        if not found:
             return [*contents]
-        return [self._stripped(content) if any(needle in content for needle in needles) else content for content in contents]
+        newest = _after_answers(contents, lambda content: role_of(strict_json.parse_own(content)))
+        return [
+            self._stripped(each, found[place]) if place in found and place < newest else each
+            for place, each in enumerate(contents)
+        ]
 
-    def _stripped(self, encoded: bytes) -> bytes:
-        content = strict_json.parse_own(encoded)
+    def _stripped(self, encoded: bytes, content: JsonObject) -> bytes:
         stripped = _without("Content", content, self._fields)
         return encoded if stripped == content else strict_json.dump(stripped)
 
 
-def _field(path: str, name: str) -> Field | None:
-    """Return the field at a place, if it is one that may be left out."""
+def _after_answers(contents: Sequence[Any], role_of_one: Callable[[Any], str]) -> int:
+    """The place after the last content of the model."""
+    return next((place for place in range(len(contents), 0, -1) if role_of_one(contents[place - 1]) == "model"), 0)
+
+
+def _field(path: str, name: str, newest: int) -> Field | None:
+    """Return the field at a place, if it is one that may be left out; `newest` is the first place of what was said last."""
     found = _PATH.fullmatch(path)
+    if found is None or int(found["index"]) >= newest:
+        return None
     message: str | None = "Content"
-    for step in found["inner"].split(".")[1:] if found else ():
-        message = _MESSAGES[message].get(_camel(step.partition("[")[0])) if message else None
-    known = _MESSAGES.get(message or "")
-    return None if not found or known is None or not message or _camel(name) in known else (message, name)
-
-
-def _camel(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+    for step in found["inner"].split(".")[1:]:
+        message = MESSAGES[message].get(camel(step.partition("[")[0])) if message else None
+    known = MESSAGES.get(message or "")
+    return None if known is None or not message or camel(name) in known else (message, name)
 
 
 def _without(message: str, value: Any, fields: frozenset[Field]) -> Any:
@@ -120,7 +113,7 @@ def _without(message: str, value: Any, fields: frozenset[Field]) -> Any:
         return left or ([_OMITTED] if message == "Part" and value else left)
     if not isinstance(value, dict):
         return value
-    inner = _MESSAGES[message]
+    inner = MESSAGES[message]
     given = cast("JsonObject", value)
     kept = {
         name: _without(inner[name], item, fields) if inner.get(name) else item

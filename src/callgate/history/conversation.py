@@ -193,7 +193,7 @@ class Conversation:
         """Like `add_user`, with a content of the journal. Text is shared with it, other contents are parsed again."""
         parts = parts_of(content)
         if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_nonempty_text, parts)):
-            content = user_content(content["parts"])
+            content = user_content(content["parts"], is_journaled=True)
         if self._open:
             self.add_responses([], missing=CANCELLED)
         self._append(content)

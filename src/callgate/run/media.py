@@ -79,7 +79,7 @@ async def sendable_prompt(
         ModelError: an upload failed.
         StoreError: the store cannot be used.
     """
-    items: Any = [prompt] if isinstance(prompt, (Media, Path, bytes, bytearray)) else prompt
+    items: Any = [prompt] if isinstance(prompt, (Media, Path, bytes, bytearray, memoryview)) else prompt
     if not isinstance(items, (list, tuple)) or not any(map(_needs_work, cast("list[Any]", items))):
         return prompt, ()
     from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media, with_type  # Most prompts are text.
@@ -168,7 +168,7 @@ def _first_name(model: Model) -> str:
 
 
 def _needs_work(item: Any) -> bool:
-    return isinstance(item, (Media, Path, bytes, bytearray)) or (
+    return isinstance(item, (Media, Path, bytes, bytearray, memoryview)) or (
         isinstance(item, dict) and media_of(cast("Part", item)) is not None
     )
 
@@ -176,7 +176,7 @@ def _needs_work(item: Any) -> bool:
 def _media_in(item: Any) -> Media | None:
     if isinstance(item, Path):
         return Media(path=str(item))
-    if isinstance(item, (bytes, bytearray)):
+    if isinstance(item, (bytes, bytearray, memoryview)):
         return Media(data=bytes(item))
     return item if isinstance(item, Media) and item.uri is None else None
 
