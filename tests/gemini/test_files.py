@@ -137,6 +137,32 @@ def test_an_upload_that_was_given_up_is_resumed_by_the_next_run(video: Path) -> 
     run(body)
 
 
+def test_an_upload_that_was_given_up_in_processing_is_waited_for_by_the_next_run(
+    video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with FakeGemini(["A film."]) as fake:
+            fake.resources.processing_polls = 3
+            model = model_of(fake)
+            waits = asyncio.Event()
+
+            async def forever(clock: Clock, seconds: float) -> None:
+                waits.set()
+                await asyncio.Event().wait()
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Clock, "sleep", forever)
+                task = asyncio.create_task(Gate(model).run(["What?", video]))
+                await waits.wait()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            assert (await Gate(model).run(["What?", video])).text == "A film."
+            assert len(fake.resources.files) == 1
+            assert [command for command, _ in pieces(fake)].count("start") == 1
+
+    run(body)
+
+
 def test_the_same_bytes_are_uploaded_once_and_deleted_with_the_last_session_that_refers_to_them(tmp_path: Path) -> None:
     async def body() -> None:
         async with FakeGemini(["one", "two", "three"]) as fake, Gate(model_of(fake), store=tmp_path / "s.db") as gate:

@@ -48,6 +48,8 @@ class FileUploads:
         self._known: dict[str, UploadedFile] = {}
         self._pending: dict[str, str] = {}
         """The addresses of uploads that are not complete."""
+        self._processing: dict[str, JsonObject] = {}
+        """Files that are complete at the server, which nobody has seen ready yet."""
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
         """One upload of the same bytes at a time in each event loop; the others wait and use it."""
         self._users: dict[str, set[str]] = {}
@@ -80,9 +82,17 @@ class FileUploads:
                 known = self._known.get(key)
                 if known is not None and await self._is_usable(known):
                     return known
-                found = await self._upload(source, key, kind, progress)
-                await self._refuse_changed(source, found, digest)
-                file = self._known[key] = await self._ready(found, digest)
+                found = await self._in_processing(key)
+                if found is None:
+                    found = await self._upload(source, key, kind, progress)
+                    await self._refuse_changed(source, found, digest)
+                    self._processing[key] = found
+                try:
+                    file = self._known[key] = await self._ready(found, digest)
+                except InvalidRequestError:  # It is deleted, or gone.
+                    del self._processing[key]
+                    raise
+                del self._processing[key]
                 return file
         finally:
             source.close()
@@ -129,6 +139,17 @@ class FileUploads:
                 raise
             return False
         return True
+
+    async def _in_processing(self, key: str) -> JsonObject | None:
+        """Return a file that was uploaded by a run which did not wait until it was ready, as it is now at the server."""
+        found = self._processing.get(key)
+        try:
+            return None if found is None else await self._client.call("GET", str(found.get("name")))
+        except ModelError as error:
+            if not _is_gone(error):
+                raise
+            del self._processing[key]
+            return None
 
     async def _upload(self, source: _Source, key: str, kind: str, progress: Progress | None) -> JsonObject:
         """Send a file in pieces; one that was begun before goes on."""
