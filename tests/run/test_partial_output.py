@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import decimal
 import enum
+import json
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
@@ -84,6 +85,12 @@ def test_other_types_grow_too(kind: Any, text: str, last: Any):
     found = fed(kind, f"Here it is:\n```json\n{text}")
     assert len(found) > 1
     assert repr(found[-1]) == repr(last)
+
+
+def test_a_text_with_escapes_never_becomes_shorter():
+    said = 'a\n"b" \\ \u00e9 \U0001f600 z'
+    found = fed(dict[str, str], json.dumps({"note": said}))
+    assert found == [{}, *({"note": said[:length]} for length in range(len(said) + 1))]
 
 
 def test_a_list_is_taken_out_of_the_object_that_was_asked_for():

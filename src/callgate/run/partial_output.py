@@ -69,6 +69,8 @@ class PartialOutput:
         self._read_at = self._chars
         whole = "".join(self._pieces)
         self._pieces = [whole]
+        if (escape := _ESCAPE.search(whole)) is not None:  # Its string would be dropped, though it was shown already.
+            whole = whole[: escape.start("half")]
         if whole[-1:] in _NUMBER_ENDS:
             whole = _without_number(whole)
         start = min((place for sign in "{[" if (place := whole.find(sign)) >= 0), default=None)
@@ -78,8 +80,10 @@ class PartialOutput:
         complete, grown = self._parsed(text, True), self._parsed(text, "trailing-strings")
         is_open = grown is not _NOTHING and grown != complete
         for value in (grown, complete) if is_open else (complete,):
-            if value is _NOTHING or value == self._last:
+            if value is _NOTHING:
                 continue
+            if value == self._last:
+                return None
             outcome = user_code.call(functools.partial(self._validate, value))
             if outcome.error is None and (value is complete or self._is_text(text, outcome.value)):
                 self._last = value
@@ -116,6 +120,10 @@ _MARK = "\ue0f1\ue0f2"
 """Characters for private use, which no date, number or name of an enumeration has."""
 _NUMBER_ENDS = frozenset("0123456789.eE+-")
 _NUMBER = re.compile(r"(?<![\w.+-])-?\d[\d.eE+-]*\Z")
+# The beginning of an escape, and the first half of a pair of them: whether a backslash opens one depends on those before it.
+_ESCAPE = re.compile(
+    r"(?<!\\)(?:\\\\)*(?P<half>(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?|\\(?:u[0-9a-fA-F]{0,3})?))\Z"
+)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
