@@ -409,6 +409,35 @@ def test_a_run_that_died_goes_on_to_its_typed_answer(tmp_path: Any, resume_with:
     assert sum(isinstance(fact, OutputChecked) for fact in facts) == 1
 
 
+@pytest.mark.parametrize("ended", ["error", "cancelled", "turn_limit"])
+def test_a_run_that_ended_early_goes_on_to_its_typed_answer_by_the_journal_alone(ended: str) -> None:
+    async def story() -> tuple[Reply, list[Any]]:
+        store, reached = MemoryStore(), asyncio.Event()
+
+        async def look() -> str:
+            """Looks."""
+            reached.set()
+            return await asyncio.Event().wait() if ended == "cancelled" else "12.5"
+
+        gate = Gate(
+            ScriptedModel([call("look"), ModelError("down")]),
+            [look],
+            store=store,
+            limits=Limits(turns=1 if ended == "turn_limit" else 5),
+        )
+        task = asyncio.create_task(gate.run("How warm is it?", session="s", output=Weather))
+        if ended == "cancelled":
+            await reached.wait()
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        reply = await Gate(ScriptedModel([OSLO_JSON]), [look], store=store).run(session="s")
+        return reply, await store.load("s")
+
+    reply, facts = run(story())
+    assert [fact.output for fact in facts if isinstance(fact, RunStarted)] == [output_of(Weather).schema] * 2
+    assert reply.output == {"city": "Oslo", "celsius": 12.5}
+
+
 def test_a_type_cannot_be_given_to_a_run_that_was_begun_without_one() -> None:
     async def story() -> None:
         store = MemoryStore()

@@ -135,12 +135,14 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
         return []
     if request.prompt is None and request.history is None and machine.awaits_user:
         raise UsageError(NOTHING_TO_DO)  # Before it is journalled: the result of the last run can still be loaded.
+    is_continued = request.prompt is None and request.history is None
+    kept = machine.run.output if is_continued else None
     return [
         facts.RunStarted(
             content=None if request.prompt is None else user_content(request.prompt),
             tool_choice=request.tool_choice,
             limits=run.config.limits,
-            output=None if request.output is None else request.output.schema,
+            output=kept if request.output is None else request.output.schema,
             uploads=request.uploads or None,
             request=key,
             at_s=time.time(),
