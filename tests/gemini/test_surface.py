@@ -208,6 +208,12 @@ def test_enterprise_is_switched_on_by_either_variable(yes: str) -> None:
         assert surface(**{name: "false", "GOOGLE_API_KEY": KEY}).kind == "developer"
 
 
+@pytest.mark.parametrize("name", ["GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"])
+def test_a_switch_that_says_neither_yes_nor_no_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}='treu': use 'true' or 'false'"):
+        surface(**{name: "treu", "GOOGLE_API_KEY": KEY})
+
+
 def test_the_newer_switch_beats_the_older() -> None:
     env = {"GOOGLE_GENAI_USE_ENTERPRISE": "false", "GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": KEY}
     assert surface(**env).kind == "developer"

@@ -24,7 +24,7 @@ from callgate.wire.credentials import checked_base_url, checked_key, expect_key,
 
 __all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment", "wants_vertex"]
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 # A project may belong to a domain: example.com:project.
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _LOCATION = re.compile(r"[a-z0-9-]+")
@@ -197,9 +197,17 @@ class Surface:
 
 
 def wants_vertex(env: Mapping[str, str]) -> bool:
-    """True if the environment asks for Vertex, by the same variables as Google's own SDK."""
-    said = env.get("GOOGLE_GENAI_USE_ENTERPRISE", "").strip() or env.get("GOOGLE_GENAI_USE_VERTEXAI", "").strip()
-    return said.lower() in _TRUE
+    """True if the environment asks for Vertex, by the same variables as Google's own SDK.
+
+    Raises:
+        UsageError: the variable says neither yes nor no.
+    """
+    for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"):
+        if said := env.get(name, "").strip():
+            if said.lower() not in _TRUE | _FALSE:
+                raise UsageError(f"{name}={said!r:.100}: use 'true' or 'false'")
+            return said.lower() in _TRUE
+    return False
 
 
 def _checked_location(location: str) -> str:
