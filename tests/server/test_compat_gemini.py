@@ -425,6 +425,24 @@ def test_a_client_of_another_api_gets_the_next_level_of_thought_that_the_model_s
     assert model.requests[0].settings == sent
 
 
+def test_a_client_of_messages_that_turns_thinking_off_is_told_what_it_gets_instead(serve: Callable[..., Site]) -> None:
+    class Modest(Stage):
+        known_settings = ("thinking", "max_output_tokens")
+        thinking_words = ("low", "high")
+
+    modest = Modest()
+    model = modest.plays("Yes.")
+    body = {
+        "model": "callgate",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "?"}],
+        "thinking": {"type": "disabled"},
+    }
+    got = serve(Gate(modest, [])).post("/v1/messages", body)
+    assert (got.status, got.headers.get("callgate-changed")) == (200, "thinking=low")
+    assert model.requests[0].settings == {"thinking": "low", "max_output_tokens": 9}
+
+
 # The door ----------------------------------------------------------------------------------------------------------------
 
 

@@ -210,6 +210,8 @@ def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
 def _thinking(thinking: JsonObject, effort: Any) -> JsonObject:
     if effort is not None:
         return {"thinking": effort if effort in _EFFORTS else "high"}
+    if thinking.get("type") == "disabled":
+        return {"thinking": "none"}
     budget: Any = thinking.get("budget_tokens")
     if thinking.get("type") != "enabled" or not isinstance(budget, int):
         return {}
