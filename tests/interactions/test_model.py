@@ -13,6 +13,7 @@ from callgate import ContextCache, Gate, GeminiModel, Limits, UsageError, tool
 from callgate.errors import InvalidRequestError
 from callgate.events import CallArgsDelta, CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
+from callgate.gemini.thinking_config import thinking_words
 from callgate.history.conversation import Conversation
 from callgate.interactions.record import Record, call_parts_of
 from callgate.interactions.steps import StepWriter
@@ -321,6 +322,30 @@ def test_settings_are_those_of_the_other_api_in_the_words_of_this_one() -> None:
             assert body["safety_settings"] == [{"type": "harassment", "threshold": "block_none"}]
             assert (body["service_tier"], body["system_instruction"]) == ("flex", "Be brief.")
             assert body["tools"] == [{"type": "google_search"}]
+
+    run(story)
+
+
+@pytest.mark.parametrize("settings", [{"thinking": True}, {"include_thoughts": True}, {"thinking": "low"}])
+def test_a_model_that_does_not_think_is_refused_settings_about_thinking(settings: Any) -> None:
+    async def story() -> None:
+        async with scene_of([], name="gemini-2.0-flash", settings=settings) as it:
+            with pytest.raises(UsageError, match="does not think"):
+                await it.ask()
+            assert it.fake.requests == []
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gemini-3-flash-preview", "gemini-3.5-flash-lite", "gemini-3.8-flash", "gemini-2.5-flash-lite", "gemma-4-31b-it"],
+)
+def test_the_strict_server_takes_every_word_for_thinking_that_a_model_says_it_has(name: str) -> None:
+    async def story() -> None:
+        for word in thinking_words(name, only_levels=True):
+            async with scene_of(["Hi."], name=name, settings={"thinking": word}) as it:
+                assert ((await it.ask()).text, it.fake.refusals) == ("Hi.", [])
 
     run(story)
 

@@ -16,7 +16,7 @@ from callgate.events import Notice
 from callgate.gemini.request import GENERATION as GENERATE_CONTENT
 from callgate.gemini.request import GONE_MAX, generation_of, safety_of
 from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
-from callgate.gemini.thinking_config import thinking_level, thinking_notices
+from callgate.gemini.thinking_config import refuse_without_thinking, thinking_level, thinking_notices
 from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
 from callgate.interactions.steps import Chain, StepWriter, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
@@ -215,6 +215,7 @@ def settings_of(settings: Mapping[str, Any], model: str = "", surface: SurfaceKi
 
 
 def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    refuse_without_thinking(value, model)
     if isinstance(value, bool):
         generation["thinking_summaries"] = "auto" if value else "none"
         return
@@ -223,6 +224,7 @@ def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) 
 
 
 def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    refuse_without_thinking(bool(value), model)
     if not is_research(model):  # Its configuration says so.
         generation["thinking_summaries"] = "auto" if value else "none"
 

@@ -177,7 +177,7 @@ def _media_in(item: Any) -> Media | None:
     if isinstance(item, Path):
         return Media(path=str(item))
     if isinstance(item, (bytes, bytearray, memoryview)):
-        return Media(data=bytes(item))
+        return Media(data=bytes(cast("bytes", item)))
     return item if isinstance(item, Media) and item.uri is None else None
 
 

@@ -24,7 +24,7 @@ SKIP_VALUES = (SKIP_SIGNATURE, "context_engineering_is_the_way_to_go")
 """The documented values for the signature of a turn that no Gemini model wrote."""
 
 _LEVELS = ("minimal", "low", "medium", "high")
-_WITH_MINIMAL = re.compile(r"gemini-3\.[56]-flash")
+_WITH_MINIMAL = re.compile(r"gemini-3(?:\.[0-6])?-flash|gemma-4")
 _FORMATS = ("text", "image", "audio", "video")
 _TIERS = ("flex", "standard", "priority", "deferred")
 _HARMS = (
