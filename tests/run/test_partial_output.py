@@ -6,8 +6,8 @@ import asyncio
 import datetime
 import decimal
 import enum
-import json
 import ipaddress
+import json
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 

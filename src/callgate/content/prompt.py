@@ -90,7 +90,8 @@ def user_content(prompt: Prompt, *, is_journaled: bool = False) -> Content:
     if isinstance(given, (str, Media, dict)):
         parts = _prompt_parts(given)
     elif isinstance(given, (bytes, bytearray, memoryview)) or not isinstance(given, (list, Iterable)):
-        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(given).__name__!r}")
+        kind = type(cast("object", given)).__name__
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {kind!r}")
     else:
         items = cast("Iterable[Any]", [given] if isinstance(given, Mapping) else given)
         parts = [part for item in items for part in _prompt_parts(item)]
