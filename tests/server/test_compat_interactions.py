@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from tests.testing.interaction_requests import BROKEN
 
 from callgate import Gate, Policy
 from callgate.server import Service, ServiceOptions
-from callgate.store import MemoryStore
+from callgate.store import Lease, MemoryStore
 from callgate.testing import answer, call, text, thought
 
 from .conftest import Site, Slow, Stage, add, poke, serving
@@ -412,3 +415,62 @@ def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_i
     assert first.get(f"/v1beta/interactions/{branch[0][0]}").json["steps"][-1]["content"][0]["text"] == "Branch."
     assert len(model.requests) == 3
     assert len(first.get("/api/v1/sessions").json["sessions"]) == 2
+
+
+class _HeldStore(MemoryStore):
+    """A store that leases one session to nobody, and takes no more facts of it, until it is let go."""
+
+    held = ""
+
+    async def acquire(self, session: str, *args: Any, **options: Any) -> Lease:
+        while session == self.held:  # noqa: ASYNC110 - it is let go by another thread
+            await asyncio.sleep(0.005)
+        return await super().acquire(session, *args, **options)
+
+    async def append(self, lease: Lease, *args: Any, **options: Any) -> None:
+        while lease.session == self.held:  # noqa: ASYNC110 - it is let go by another thread
+            await asyncio.sleep(0.005)
+        await super().append(lease, *args, **options)
+
+
+def _session_of(interaction: str) -> str:
+    return base64.urlsafe_b64decode(interaction.removeprefix("v1_") + "==").decode().partition("/")[2]
+
+
+def test_an_interaction_that_is_over_stays_so_while_the_next_one_begins(serve: Callable[..., Site]) -> None:
+    store, stage = _HeldStore(), Stage()
+    site = serve(Gate(stage, [add], store=store))
+    stage.plays("One.", "Branch.", "Two.")
+    place = "/v1beta/interactions"
+    first = site.post(place, {"model": "callgate", "input": "1"}).json
+    store.held = _session_of(first["id"])
+    going_on = {"model": "callgate", "input": "2", "previous_interaction_id": first["id"], "background": True}
+    second = site.post(place, going_on).json
+    assert site.post(f"{place}/{first['id']}/cancel", {}).status == 400
+    assert [site.get(f"{place}/{one['id']}").json["status"] for one in (first, second)] == ["completed", "in_progress"]
+    other = site.post(place, going_on).json
+    assert other["id"] != second["id"]
+    cancelled = site.post(f"{place}/{second['id']}/cancel", {})
+    store.held = ""
+    assert (cancelled.status, cancelled.json["status"]) == (200, "cancelled")
+    while (found := site.get(f"{place}/{other['id']}").json)["status"] == "in_progress":
+        pass
+    assert found["steps"][-1]["content"][0]["text"] == "Branch."
+
+
+def test_a_run_that_is_cancelled_before_it_begins_is_an_error_in_the_clients_form(serve: Callable[..., Site]) -> None:
+    store, stage = _HeldStore(), Stage()
+    site = serve(Gate(stage, [add], store=store))
+    stage.plays("One.")
+    place = "/v1beta/interactions"
+    first = site.post(place, {"model": "callgate", "input": "1"}).json
+    store.held = session = _session_of(first["id"])
+    next_id = "v1_" + base64.urlsafe_b64encode(f"2/{session}".encode()).decode().rstrip("=")
+    body = {"model": "callgate", "input": "2", "previous_interaction_id": first["id"]}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(site.post, place, body)
+        while site.post(f"{place}/{next_id}/cancel", {}).status != 200:
+            pass
+        store.held = ""
+        answered = asked.result()
+    assert (answered.status, answered.json["error"]["code"]) == (499, "cancelled")

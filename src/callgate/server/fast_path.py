@@ -27,6 +27,7 @@ _HEAD = re.compile(rb"POST (/[!-~]*) HTTP/1\.1\r\n((?:" + _TOKEN + rb":[\t\x20-\
 _LINE = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+: [\t\x20-\x7e\x80-\xff]*\r\n")  # ASGI wants names in lower case.
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"})
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_STATUS_LINES[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 
 
 @dataclass(slots=True)

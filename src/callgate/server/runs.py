@@ -22,7 +22,7 @@ from callgate.errors import CallgateError
 from callgate.events import CallStarted, Event, RunEnded
 from callgate.mcp.host import Answer, Question
 from callgate.permission import Approval
-from callgate.server.errors import Problem, problem_of
+from callgate.server.errors import HttpError, Problem, problem_of
 from callgate.server.identity import Principal
 from callgate.server.places import Place
 from callgate.server.run_meter import RunMeter
@@ -156,6 +156,8 @@ class Run:
     # How every run begins. It is a run's own where it has changed.
     detached = False
     """True if it goes on without anybody."""
+    exchange: int | None = None
+    """The number in its session of the exchange that it is at work on; None if nobody has named it."""
     provider = model = ""
     principal: Principal | None = None
     """The client that asked for it."""
@@ -194,6 +196,7 @@ class Run:
     _present = 0
     _leaving: asyncio.TimerHandle | None = None
     _parting: asyncio.Task[None] | None = None
+    _cancel_reason = CANCEL_REASON
     _is_ending = False
     """True if it was stopped, or its end was reported: what is left to do is done cleanly."""
     _task: asyncio.Task[None] | None = None
@@ -233,9 +236,9 @@ class Run:
         self.add(RunBegan(self.id, self.session))
         try:
             self.reply = _slim(await self._work(self._on_event))
-        except asyncio.CancelledError as error:
-            self.error = self.interruption or error
-            self._fail(problem_of(self.error) if self.interruption else Problem(499, "cancelled", CANCEL_REASON))
+        except asyncio.CancelledError:
+            self.error = self.interruption or HttpError(499, "cancelled", self._cancel_reason)
+            self._fail(problem_of(self.error))
         except Exception as error:
             self.error = error
             self._fail(problem_of(error))
@@ -290,6 +293,7 @@ class Run:
         if self.is_over or self._task is None:
             return False
         if not self._is_ending and not (self.stop is not None and self.stop(reason)):
+            self._cancel_reason = reason
             self._task.cancel()
         self._is_ending = True
         return True

@@ -113,6 +113,8 @@ class Ask:
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
     """True if the run goes on when nobody listens."""
+    exchange: int | None = None
+    """The number in its session of the exchange that the run is at work on, where that is known."""
 
 
 def _new_meter(
@@ -199,6 +201,8 @@ class Service:
         self._trim = MemoryTrim()
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
+        self.continued: set[str] = set()
+        """Sessions whose next run a request is about to begin."""
         self._gates: OrderedDict[_GateKey, Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s, on_refused=self.metrics.refused)
@@ -476,7 +480,7 @@ class Service:
         )
         run.outcomes = dict.fromkeys(ask.answers, "answered")
         run.principal, run.place, run.meter = principal, place, meter
-        run.detached = ask.detached
+        run.detached, run.exchange = ask.detached, ask.exchange
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)

@@ -41,6 +41,7 @@ from callgate.server.compat.stored_exchanges import (
     ExchangeId,
     StoredExchange,
     cancel_exchange,
+    continuing,
     find_exchange,
     forget_exchange,
     keep_passed_on,
@@ -112,12 +113,16 @@ async def create(service: Service, request: Request) -> Response:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
     is_keyed = key_of(request) is not None
-    place, contents = await _place(service, incoming, body["input"], is_passed_on=is_passed_on, is_keyed=is_keyed)
-    session = None if place is None or is_passed_on else place.session
-    previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN).session
-    wanted = _compat_request(incoming, contents, session)
-    wanted = replace(wanted, in_new_session=session != previous, sent=sent_body(request, body))
-    begun = await begin(service, wanted, request)
+    previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN)
+    with continuing(service, previous and previous.session) as is_first:
+        place, contents = await _place(
+            service, incoming, previous, body["input"], is_passed_on=is_passed_on, is_keyed=is_keyed, is_first=is_first
+        )
+        runs_at = None if is_passed_on else place
+        wanted = _compat_request(incoming, contents, runs_at)
+        is_new = previous is None or runs_at is None or runs_at.session != previous.session
+        wanted = replace(wanted, in_new_session=is_new, sent=sent_body(request, body))
+        begun = await begin(service, wanted, request)
     if place is not None:
         place = await place_of_run(service, place, begun, contents[-1] if contents else None)
     head = head_of(incoming.model, "" if place is None else f"{_PREFIX}{place}")
@@ -133,13 +138,23 @@ async def create(service: Service, request: Request) -> Response:
 
 
 async def _place(
-    service: Service, incoming: IncomingInteraction, given: Any, *, is_passed_on: bool, is_keyed: bool
+    service: Service,
+    incoming: IncomingInteraction,
+    place: ExchangeId | None,
+    given: Any,
+    *,
+    is_passed_on: bool,
+    is_keyed: bool,
+    is_first: bool,
 ) -> tuple[ExchangeId | None, list[Content]]:
-    """The place of a new interaction, None if it is not stored, and the contents to answer."""
+    """The place of a new interaction, None if it is not stored, and the contents to answer.
+
+    It is in the session of the one before, whose `place` is given, only if nobody else goes on there.
+    """
     contents = incoming.contents
-    if incoming.previous is not None:
-        place = read_id(incoming.previous, _PREFIX, _NOUN)
-        found = await find_exchange(service, place, _missing(incoming.previous))
+    if place is not None:
+        found = await find_exchange(service, place, _missing(f"{_PREFIX}{place}"))
+        found = replace(found, is_newest=found.is_newest and is_first)
         if found.is_in_progress:
             raise HttpError(400, "invalid_request", "previous_interaction_id: that interaction is still in progress")
         check_results(given, found.contents if place.is_passed_on else ())
@@ -173,7 +188,7 @@ async def _with_call_ids(chunks: AsyncGenerator[JsonObject]) -> AsyncGenerator[J
             yield with_call_ids(chunk, lambda: f"call_{uuid.uuid4().hex[:16]}")
 
 
-def _compat_request(incoming: IncomingInteraction, contents: list[Content], session: str | None) -> CompatRequest:
+def _compat_request(incoming: IncomingInteraction, contents: list[Content], place: ExchangeId | None) -> CompatRequest:
     return CompatRequest(
         model=incoming.model.removeprefix("models/"),
         contents=contents,
@@ -183,7 +198,8 @@ def _compat_request(incoming: IncomingInteraction, contents: list[Content], sess
         system=incoming.system,
         settings=incoming.settings,
         stream=incoming.stream,
-        session=session,
+        session=None if place is None else place.session,
+        exchange=None if place is None else place.number,
         detached=incoming.background,
         goes_on=GOES_ON if incoming.stored else _NOT_STORED,
     )
@@ -201,7 +217,8 @@ async def get(service: Service, request: Request) -> Response:
     if found.is_elsewhere and is_streamed:
         return await elsewhere(service, request, place.session)
     if found.is_in_progress:
-        return json_response(head | _bare("in_progress"))
+        given = _input_steps(found.before) if query.get("include_input") == "true" else []
+        return json_response(head | _bare("in_progress") | {"steps": given})
     is_input = query.get("include_input") == "true" and not is_streamed  # Events are numbered by the steps of the answer.
     shown = head | _shown(place, found, is_input=is_input)
     if is_streamed:

@@ -143,6 +143,8 @@ class CompatRequest:
     """A setting by which models of the client's own API are known."""
     stream: bool = False
     session: str | None = None
+    exchange: int | None = None
+    """The number in its session of the exchange that it begins or goes on with, where that is known."""
     detached: bool = False
     """True if its run goes on without anybody who follows it."""
     answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
@@ -354,6 +356,7 @@ async def _started(
         answers=wanted.answers,
         model=own_name(service, wanted.model),
         detached=wanted.detached,
+        exchange=wanted.exchange,
     )
     if wanted.in_new_session and key_of(incoming) is not None:
         ask = replace(ask, session=None)

@@ -96,8 +96,13 @@ async def create(service: Service, request: Request) -> Response:
     session = None if place is None or is_passed_on else place.session
     known = (named_session(request), None if previous is None else previous[0].session)
     wanted = replace(
-        wanted, contents=contents, session=session, in_new_session=session not in known, sent=sent_body(request, body)
-    )  # fmt: skip
+        wanted,
+        contents=contents,
+        session=session,
+        exchange=None if place is None or is_passed_on else place.number,
+        in_new_session=session not in known,
+        sent=sent_body(request, body),
+    )
     begun = await begin(service, wanted, request)
     if place is not None:
         place = await place_of_run(service, place, begun, contents[-1] if contents else None)

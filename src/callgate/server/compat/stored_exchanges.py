@@ -11,7 +11,7 @@ import base64
 import binascii
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ __all__ = [
     "ExchangeId",
     "StoredExchange",
     "cancel_exchange",
+    "continuing",
     "delete_exchange",
     "find_exchange",
     "forget_exchange",
@@ -207,17 +208,47 @@ async def _check_session(service: Service, session: str, missing: HttpError) -> 
 
 async def _seen(service: Service, place: ExchangeId, missing: HttpError) -> StoredExchange:
     """An exchange as the journal and the runs of this process have it."""
+    run = service.run_of(place.session)
+    run = None if run is None or run.is_over else run
     facts = await service.store.load(place.session)
     found = None
     if facts:
         found = await asyncio.to_thread(_passed_on if place.is_passed_on else _exchange, facts, place)
-    run = service.run_of(place.session)  # One that has just begun may have written nothing yet.
-    if run is not None and not run.is_over and (found is None or (found.is_newest and not place.is_passed_on)):
+    if run is not None and _is_run_of(run, place, found):
+        if run.is_over:  # It ended meanwhile: what was read may be from before.
+            return await _seen(service, place, missing)
         before = found.before if found is not None else ()
         return StoredExchange(before=before, contents=(), is_newest=True, run=run, model=run.model, at_s=run.began_s)
     if found is None:
         raise missing
-    return found if found.model or run is None else replace(found, model=run.model)
+    known = run or service.run_of(place.session)
+    found = found if found.model or known is None else replace(found, model=known.model)
+    return found if run is None else replace(found, is_newest=False)  # Somebody else goes on with its session.
+
+
+def _is_run_of(run: Run, place: ExchangeId, found: StoredExchange | None) -> bool:
+    """True if a run of its session is at work on an exchange: on that which it was begun for.
+
+    One that was begun otherwise than by an id has none: it is at work on the newest exchange unless that has ended.
+    """
+    if place.is_passed_on:
+        return False
+    if run.exchange is not None:
+        return run.exchange == place.number
+    return found is not None and found.is_newest and not found.finish_reason
+
+
+@contextlib.contextmanager
+def continuing(service: Service, session: str | None) -> Generator[bool]:
+    """Hold the right to begin the next run of a session; False if another request holds it."""
+    is_first = session is not None and session not in service.continued
+    if session is not None and is_first:
+        service.continued.add(session)
+    try:
+        yield is_first
+    finally:
+        if session is not None and is_first:
+            service.continued.discard(session)
 
 
 async def _is_held(service: Service, session: str) -> bool:
