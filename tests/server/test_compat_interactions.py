@@ -474,3 +474,35 @@ def test_a_run_that_is_cancelled_before_it_begins_is_an_error_in_the_clients_for
         store.held = ""
         answered = asked.result()
     assert (answered.status, answered.json["error"]["code"]) == (499, "cancelled")
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_results_for_some_of_the_calls_are_refused_with_the_others_named(client: Any, is_stored: bool) -> None:
+    model = STAGE.plays([call("get_weather", city="Oslo"), call("get_weather", city="Bergen")])
+    first = client.interactions.create(model="callgate", input="?", tools=[WEATHER], store=is_stored)
+    calls = [step.model_dump(include={"type", "id", "name", "arguments"}) for step in first.steps]
+    result = {"type": "function_result", "call_id": calls[0]["id"], "name": "get_weather", "result": "4"}
+    body: dict[str, Any] = {"input": [result], "previous_interaction_id": first.id}
+    if not is_stored:
+        body = {"input": [*calls, result], "store": False}
+    with pytest.raises(Exception, match=f"There is no result for: {calls[1]['id']}"):
+        client.interactions.create(model="callgate", tools=[WEATHER], **body)
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"type": "audio", "data": "AAAA", "mime_type": "audio/wav", "channels": 2}, "channels"),
+        ({"type": "audio", "data": "AAAA", "mime_type": "audio/wav", "sample_rate": 8000}, "sample_rate"),
+        ({"type": "video", "uri": "https://v.test/f", "mime_type": "video/mp4", "name": "f"}, "name"),
+        ({"type": "video", "uri": "https://v.test/f", "mime_type": "video/mp4", "processing": "agentic"}, "processing"),
+        ({"type": "image", "uri": "https://v.test/f", "data": "AAAA", "mime_type": "image/png"}, "'data' and 'uri'"),
+        ({"type": "image", "data": "AAAA", "mime_type": "text/html"}, "mime_type"),
+        ({"type": "text", "text": "?", "annotations": [{"type": "url_citation"}]}, "annotations"),
+    ],
+)
+def test_fields_of_contents_that_cannot_be_carried_are_refused_by_name(site: Site, item: Any, said: str) -> None:
+    model = STAGE.plays("Never.")
+    got = site.post("/v1beta/interactions", {"model": "callgate", "input": [item]}, X_Goog_Api_Key=TOKEN)
+    assert (got.status, said in got.json["error"]["message"], model.requests) == (400, True, [])

@@ -21,6 +21,11 @@ _ORDER = (
     "Please ensure that function response turn comes immediately after a function call turn. Got function response with "
     "name '{}'."
 )
+_COUNT = (
+    "Please ensure that the number of function response parts is equal to the number of function call parts of the function "
+    "call turn. There is no result for: {}."
+)
+_MEDIA_KINDS = ("image", "audio", "video")
 _RESOLUTIONS = ("low", "medium", "high", "ultra_high")
 _FIELDS: Mapping[str, frozenset[str]] = {
     name: frozenset(("type", *fields.split()))
@@ -60,18 +65,45 @@ def _media(item: JsonObject, where: str) -> list[JsonObject]:
     resolution = item.get("resolution")
     if resolution is not None and resolution not in _RESOLUTIONS:
         _refuse(f"Invalid enum value {str(resolution)[:100]!r} at '{where}.resolution'")
+    if item.get("data") is not None and item.get("uri") is not None:
+        _refuse(f"Exactly one of 'data' and 'uri' is required at {where!r}")
+    kind, mime_type = item["type"], item.get("mime_type")
+    told = str(mime_type or "").partition("/")[0].lower()
+    if mime_type is not None and (told if told in _MEDIA_KINDS else "document") != kind:
+        _refuse(f"The value {str(mime_type)[:100]!r} is not supported for 'mime_type' at {where!r}.")
+    for name in ("channels", "sample_rate", "name"):
+        if item.get(name) is not None:
+            refuse(f"{where}.{name}", "it cannot be carried to the service's model: leave it out")
+    way = item.get("processing")
+    if way is not None and not (isinstance(way, dict) and way.get("type", "static") == "static") and way != "static":  # pyright: ignore[reportUnknownMemberType]
+        refuse(f"{where}.processing", "only static processing can be carried")
     return needs("data", "uri")(item, where)
 
 
+def _text(item: JsonObject, where: str) -> list[JsonObject]:
+    if item.get("annotations"):
+        refuse(f"{where}.annotations", "only what a model said has sources: leave them out")
+    return [item]
+
+
 _CONTENTS: Mapping[str, Callable[[JsonObject, str], list[JsonObject]]] = {
-    "text": as_is, "image": _media, "audio": _media, "video": _media, "document": _media,
+    "text": _text, "image": _media, "audio": _media, "video": _media, "document": _media,
 }  # fmt: skip
 _CONTENT = PartTable("content", {name: _known(carry) for name, carry in _CONTENTS.items()})
 """The contents of an input, and how each is carried."""
 
 
 def _texts(step: JsonObject, where: str) -> list[JsonObject]:
-    return [{**step, "content": _CONTENT.carried(step.get("content"), f"{where}.content")}]
+    content: Any = step.get("content")
+    if step["type"] == "model_output" and isinstance(content, list):
+        # Its sources are records of an answer, which its text speaks of.
+        said = cast("list[Any]", content)
+        content = [_without_sources(item) if isinstance(item, dict) else item for item in said]
+    return [{**step, "content": _CONTENT.carried(content, f"{where}.content")}]
+
+
+def _without_sources(item: Any) -> JsonObject:
+    return {name: value for name, value in item.items() if name != "annotations"}
 
 
 def _call(step: JsonObject, where: str) -> list[JsonObject]:
@@ -152,10 +184,20 @@ def _check_order(steps: Sequence[JsonObject], *, is_continued: bool) -> None:
                 _take(step, pending)
             has_results = True
             continue
+        if has_results:
+            _check_all_answered(pending)
         if has_results or step.get("type") == "user_input":
             pending = []
         is_first = has_results = False
         pending += [step.get("id")] if step.get("type") == "function_call" else []
+    if has_results:
+        _check_all_answered(pending)
+
+
+def _check_all_answered(pending: Sequence[Any]) -> None:
+    """Refuse results that come without those of the other calls of their turn."""
+    if pending:
+        _refuse(_COUNT.format(", ".join(str(call)[:100] for call in pending[:10])))
 
 
 def _take(result: JsonObject, pending: list[Any]) -> None:
@@ -173,10 +215,14 @@ def check_results(given: Any, before: Iterable[Content]) -> None:
         before: The contents of that interaction, as far as its calls are the client's.
 
     Raises:
-        HttpError: a result has no such call.
+        HttpError: a result has no such call, or some of the calls have none.
     """
+    is_answered = False
     pending: list[Any] = [call.get("id") for content in before for call in call_parts(content)]
     for step in objects_in([given] if isinstance(given, dict) else given):
         if step.get("type") != "function_result":
-            return
+            break
         _take(step, pending)
+        is_answered = True
+    if is_answered:
+        _check_all_answered(pending)
