@@ -951,3 +951,27 @@ def test_a_result_without_its_call_has_a_name_for_interactions_and_the_loss_is_r
     [result] = [step for step in made.value if step["type"] == "function_result"]
     assert result["name"] == "unnamed_function"
     assert [loss.keyword for loss in made.losses] == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("target", "block", "written", "lost"),
+    [
+        ("interactions", {"type": "video", "uri": "gs://b/x"}, {"type": "video", "uri": "gs://b/x"}, 0),
+        (
+            "gemini", {"type": "video", "uri": "https://youtu.be/x"},
+            {"fileData": {"fileUri": "https://youtu.be/x", "mimeType": "video/mp4"}}, 0,
+        ),
+    ],
+)  # fmt: skip
+def test_the_stated_or_known_type_of_media_by_address_is_kept(target: Any, block: Any, written: Any, lost: int) -> None:
+    made = convert([{"type": "user_input", "content": [block]}], source="interactions", target=target, kind="history")
+    (said,) = made.value
+    assert ((said.get("content") or said.get("parts")), len(made.losses)) == ([written], lost)
+
+
+def test_media_without_a_type_that_its_address_tells_of_is_told_as_a_loss() -> None:
+    history = [{"role": "user", "parts": [{"fileData": {"fileUri": "https://files.test/x"}}]}]
+    made = convert(history, source="gemini", target="interactions", kind="history")
+    stands = "(Media of type unknown stood here and was left out.)"
+    assert made.value == [{"type": "user_input", "content": [{"type": "text", "text": stands}]}]
+    assert [loss.keyword for loss in made.losses] == ["unknown"]

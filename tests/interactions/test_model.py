@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import ContextCache, Gate, GeminiModel, Limits, UsageError, tool
+from callgate import ContextCache, Gate, GeminiModel, Limits, Media, UsageError, tool
 from callgate.errors import InvalidRequestError
 from callgate.events import CallArgsDelta, CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
@@ -675,5 +675,50 @@ def test_a_field_of_a_built_in_tool_that_this_api_does_not_have_is_refused_befor
             with pytest.raises(UsageError, match=field):
                 await it.ask("Look.")
             assert it.fake.requests == []
+
+    run(story)
+
+
+YOUTUBE = "https://www.youtube.com/watch?v=x"
+
+
+def test_media_by_address_have_the_type_that_the_address_tells_of() -> None:
+    async def story() -> None:
+        async with FakeInteractions(["A film."]) as fake:
+            await Gate(model_for(fake, Clock())).run(["What?", Media(uri=YOUTUBE)])
+            assert fake.creations[0]["input"][0]["content"][1] == {"type": "video", "mime_type": "video/mp4", "uri": YOUTUBE}
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (
+            {"fileData": {"fileUri": "https://example.com/x"}},
+            "(Media of type None stood here, which this model cannot be shown.)",
+        ),
+        ({"inlineData": {"mimeType": "application/json", "data": "e30="}}, "{}"),
+        (
+            {"inlineData": {"mimeType": "text/plain", "data": "//4="}},
+            "(Media of type text/plain stood here, which this model cannot be shown.)",
+        ),
+    ],
+)
+def test_earlier_media_that_the_server_refuses_become_text(part: Any, sent: str) -> None:
+    async def story() -> None:
+        async with FakeInteractions(["Yes."]) as fake:
+            history = [{"role": "user", "parts": [part]}, {"role": "model", "parts": [{"text": "Seen."}]}]
+            await Gate(model_for(fake, Clock())).run("Still there?", history=history)
+            assert (fake.refusals, fake.creations[0]["input"][0]["content"]) == ([], [{"type": "text", "text": sent}])
+
+    run(story)
+
+
+def test_media_that_the_server_refuses_are_refused_when_they_are_said() -> None:
+    async def story() -> None:
+        async with FakeInteractions([]) as fake:
+            with pytest.raises(UsageError, match="application/octet-stream"):
+                await Gate(model_for(fake, Clock())).run(["What?", Media(data=b"PK", mime_type="application/octet-stream")])
 
     run(story)

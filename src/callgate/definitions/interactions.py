@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from callgate.content.media_type import type_of_address
 from callgate.content.media_view import MediaView, same_fields
 from callgate.content.normalize import UNNAMED
 from callgate.content.read import SKIP_SIGNATURE
@@ -288,9 +289,12 @@ def _block(node: Node, *, has_view: bool = True) -> Iterator[Text | Blob | Other
     if kind == "text":
         yield Text(text=node.need_text("text"), at=node.at)
     elif kind in _MEDIA:
-        mime_type = node.find_text("mime_type") or f"{kind}/*"
+        uri, known = node.find_text("uri"), node.find_text("mime_type")
+        if known is None:
+            told = type_of_address(uri or "") or ""
+            known = told if _kind_of(told) == kind else f"{kind}/*"
         view = MediaView.of_block(node.object) if has_view else view
-        yield Blob(mime_type=mime_type, data=node.find_text("data"), uri=node.find_text("uri"), view=view, at=node.at)
+        yield Blob(mime_type=known, data=node.find_text("data"), uri=uri, view=view, at=node.at)
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
@@ -343,10 +347,17 @@ def _block_to(item: Text | Blob, out: WriteContext) -> JsonObject:
     if isinstance(item, Text):
         return {"type": "text", "text": item.text}
     transfer.unnamed(item, out, TITLE)
-    kind = item.mime_type.partition("/")[0]
-    kind = kind if kind in _MEDIA else "document"
+    if item.mime_type == "*/*":
+        return _block_to(transfer.media_stub(item, out, f"{TITLE}: media needs a type, and its address tells of none"), out)
+    kind = _kind_of(item.mime_type)
+    typed = {} if item.mime_type.endswith("/*") else {"mime_type": item.mime_type}
     where = {"data": item.data} if item.data is not None else {"uri": item.uri}
     viewed = item.view.block_fields(kind)
     if MediaView.of_block(viewed) != item.view:
         out.lose(item.at, "view", f"{TITLE}: media of this type has no segments or resolutions", "all of it is looked at")
-    return {"type": kind, "mime_type": item.mime_type, **where, **viewed}
+    return {"type": kind, **typed, **where, **viewed}
+
+
+def _kind_of(mime_type: str) -> str:
+    kind = mime_type.partition("/")[0]
+    return kind if kind in _MEDIA else "document"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, cast
 
 from callgate import strict_json
+from callgate.content.media_type import type_of_address
 from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNREADABLE
 from callgate.content.read import is_marked
@@ -273,8 +274,7 @@ MIME_TYPES = {
 
 def mime_type_of(uri: str, otherwise: str) -> str:
     """The type that the end of an address speaks of."""
-    ending = uri.partition("?")[0].partition("#")[0].rpartition(".")[2].lower()
-    return MIME_TYPES.get(ending, otherwise)
+    return type_of_address(uri) or otherwise
 
 
 def blob_from_url(url: str, at: str, *, mime_type: str = "image/*", name: str | None = None) -> Blob:

@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 from callgate import strict_json
 from callgate.content.build import text_part
+from callgate.content.read import parts_of
 from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.request import GENERATION as GENERATE_CONTENT
 from callgate.gemini.request import GONE_MAX, generation_of, safety_of
 from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
 from callgate.gemini.thinking_config import refuse_without_thinking, thinking_level, thinking_notices
+from callgate.history.repair import starts_exchange
 from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
-from callgate.interactions.steps import Chain, StepWriter, user_step
+from callgate.interactions.steps import Chain, StepWriter, refusal_of, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_prompt
 from callgate.schema import compile_schema
@@ -100,6 +102,9 @@ class BodyBuilder:
         if token is not None and token_of is not None:
             more = {"continuation_token": token, "previous_interaction_id": token_of}
             return b"{" + strict_json.dump(more)[1:-1] + b"," + around[1:]
+        said = request.conversation.last
+        if said is not None and starts_exchange(said) and (refused := refusal_of(parts_of(said))) is not None:
+            raise UsageError(refused)
         steps = [self._steps(request, start=0 if chain is None else chain.length, own=own)]
         if request.system and self._is_research:
             # It refuses an instruction, and reads what is said to it.

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import unsigned
+from callgate.content.media_type import type_of_address
 from callgate.content.media_view import MediaView
 from callgate.content.normalize import UNNAMED, is_wire_id
 from callgate.content.read import (
@@ -35,9 +36,20 @@ from callgate.content.signature import own_signature
 from callgate.history.conversation import Conversation
 from callgate.history.encoded import ContentPrefix
 from callgate.interactions.record import Record, fold
+from callgate.translation.history import remark
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["Chain", "StepWriter", "content_item", "result_of", "user_step"]
+__all__ = ["Chain", "StepWriter", "content_item", "refusal_of", "result_of", "user_step"]
+
+_DOCUMENTS = frozenset([
+    "application/pdf", "text/csv", "application/msword", "application/vnd.ms-powerpoint", "application/vnd.ms-excel",
+    *(f"application/vnd.openxmlformats-officedocument.{name}" for name in (
+        "presentationml.presentation", "wordprocessingml.document", "wordprocessingml.template", "spreadsheetml.sheet")),
+    *(f"application/vnd.oasis.opendocument.{name}" for name in ("presentation", "text", "spreadsheet")),
+])  # fmt: skip
+"""The types of documents that the server takes."""
+_TEXTS = frozenset(f"application/{name}" for name in ("json", "xml", "yaml", "x-yaml", "javascript"))
+"""Types that are text, beside those that say so."""
 
 _PLACEHOLDER: JsonObject = {"type": "thought", "signature": SKIP_SIGNATURE}
 """Stands before calls that nobody has signed."""
@@ -203,7 +215,7 @@ class StepWriter:
                 fields: JsonObject = {"id": next(ids), "name": str(call.get("name") or UNNAMED), "arguments": args or {}}
                 steps.append({"type": "function_call", **fields})
             elif not is_thought(part) and has_data(part):
-                item = content_item(part)
+                item = _sent_item(part)
                 if steps and steps[-1]["type"] == "model_output":
                     steps[-1]["content"].append(item)
                 else:
@@ -239,13 +251,13 @@ def _thought(signature: str, summary: str) -> JsonObject:
 
 def user_step(parts: Iterable[Part]) -> JsonObject:
     """The step of what a user says."""
-    return {"type": "user_input", "content": [*map(content_item, parts)]}
+    return {"type": "user_input", "content": [*map(_sent_item, parts)]}
 
 
 def result_step(call_id: str, response: Mapping[str, Any], media: Iterable[Part]) -> JsonObject:
     """The step of a call's result."""
     result, is_error = result_of(response.get("response"))
-    if shown := [*map(content_item, media)]:
+    if shown := [*map(_sent_item, media)]:
         result = [{"type": "text", "text": _text(result)}, *shown]
     step: JsonObject = {
         "type": "function_result",
@@ -280,13 +292,40 @@ def content_item(part: Part) -> JsonObject:
     if media is None:
         text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(unsigned(part)).decode("utf-8")
         return {"type": "text", "text": text}
-    mime_type = str(media.get("mime_type") or "application/octet-stream")
+    mime_type = _type_of(media)
     kind = mime_type.partition("/")[0]
-    if kind == "text" and "data" in media and (text := _decoded(media["data"])) is not None:
+    if "data" in media and _is_text(mime_type) and (text := _decoded(media["data"])) is not None:
         return {"type": "text", "text": text}
     where = {name: media[name] for name in ("data", "uri") if name in media}
     kind = kind if kind in ("image", "audio", "video") else "document"
     return {"type": kind, "mime_type": mime_type, **where, **MediaView.of_part(part).block_fields(kind)}
+
+
+def _sent_item(part: Part) -> JsonObject:
+    """A part as an item of content that the server takes: media that it refuses become a remark."""
+    item = content_item(part)
+    if item["type"] == "document" and item["mime_type"] not in _DOCUMENTS:
+        return {"type": "text", "text": remark(media_of(part) or {})}
+    return item
+
+
+def refusal_of(parts: Iterable[Part]) -> str | None:
+    """The sentence for media that a user says now and that the server does not take; None if there are none."""
+    for item in map(content_item, parts):
+        if item["type"] == "document" and item["mime_type"] not in _DOCUMENTS:
+            where = f" ({item['uri'][:200]})" if "uri" in item else ""
+            told = "send text, an image, a sound, a video, a PDF, a CSV file or an office document, with its mime_type"
+            return f"media of type {item['mime_type']!r}{where} cannot be sent by the Interactions API: {told}"
+    return None
+
+
+def _type_of(media: Mapping[str, Any]) -> str:
+    return str(media.get("mime_type") or type_of_address(str(media.get("uri") or "")) or "application/octet-stream")
+
+
+def _is_text(mime_type: str) -> bool:
+    kind = mime_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+json", "+xml"))
 
 
 def _decoded(data: str) -> str | None:
