@@ -103,6 +103,8 @@ class ModelRequest:
     stream: bool = True
     """True if the answer is observed while it arrives. Otherwise it may be requested whole, and retried if it breaks."""
 
+    background_s: float | None = None
+    """The time that the program gives a run in the background, if it is less than the model's own."""
     accepted: Accepted | None = None
     """The server's word that it has taken this request already."""
 

@@ -327,6 +327,15 @@ def test_a_failed_run_says_why() -> None:
     run(story)
 
 
+def test_the_limit_of_the_gate_holds_for_a_model_that_has_a_longer_one() -> None:
+    async def story() -> None:
+        async with scene_of(["Never."], fake={"polls": 10_000}, limits=Limits(background_s=3), **BEHIND) as it:
+            with pytest.raises(RequestTimeoutError, match="was not done within 3 s"):
+                await it.ask("Search.")
+
+    run(story)
+
+
 @pytest.mark.parametrize("limit_s", [5.0, 60.0])
 def test_a_run_has_all_of_its_time_before_it_is_cancelled(limit_s: float) -> None:
     async def story() -> None:

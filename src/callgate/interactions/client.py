@@ -10,7 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from callgate.errors import InvalidRequestError
@@ -62,6 +62,12 @@ class InteractionsClient:
             )
             for dialect in (_Interactions(), _Calls())
         )  # fmt: skip
+
+    @property
+    def sends_all(self) -> bool:
+        """True if it can ask for what the server keeps; a transport of the program may have `post` alone."""
+        http: Any = None if self._options is None else self._options.http
+        return http is None or any(callable(getattr(http, name, None)) for name in ("build_request", "request"))
 
     def create(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from callgate.errors import ModelError
+from callgate.errors import ModelError, UsageError
 from callgate.interactions.client import InteractionsClient
 
 __all__ = ["ELSEWHERE", "UNKNOWN", "delete_all"]
@@ -41,5 +41,5 @@ async def _deleted(client: InteractionsClient, model: str, id: str) -> str:
     """Delete an interaction; returns the reason if it may still be there."""
     try:
         return "" if await client.delete(model, id) else UNKNOWN
-    except ModelError as error:
+    except (ModelError, UsageError) as error:  # A transport of the program may have no way to ask.
         return str(error)

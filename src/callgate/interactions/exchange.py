@@ -311,6 +311,7 @@ class _Answer:
     async def _background(self, accepted: Accepted | None) -> _Items:
         """A run at the server: accepted once, and asked for until it is done, by any process."""
         clock, limit_s = self._client.clock, self._client.limits.background_s
+        limit_s = min(limit_s, self._request.background_s or limit_s)
         deadline = clock.now() + limit_s
         if accepted is None:
             async with contextlib.aclosing(self._start_run()) as items:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from ssl import SSLContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callgate.base_errors import checked_values, expect
+from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.gemini.thinking_config import thinking_words
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
-from callgate.interactions.request import SETTINGS, BodyBuilder
+from callgate.interactions.request import SETTINGS, BodyBuilder, is_stored
 from callgate.models.google_resources import GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
@@ -100,6 +101,18 @@ class InteractionsModel(GoogleResources):
     def thinking_words(self) -> Collection[str]:
         """The words that the setting `thinking` may have, from the least on."""
         return thinking_words(self._name, only_levels=True)
+
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that no request of it could be sent with.
+
+        Raises:
+            UsageError: the server is to keep interactions, and there is no way to ask for them.
+        """
+        if not self._client.sends_all and is_stored(settings, self._name):
+            raise UsageError(
+                "store and background need a transport with `request(method, url, *, headers)` beside `post`: what the "
+                "server keeps is asked for and deleted by it"
+            )
 
     def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted | PartialCall]:
         """Ask the model; gives chunks as they arrive, a notice for every wait, and the id by which the server keeps them.

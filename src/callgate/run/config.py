@@ -20,6 +20,7 @@ from callgate.models import (
     billed_names,
     close_model,
     has_context_cache,
+    members_of,
     origin_of,
     provider_of_model,
 )
@@ -71,8 +72,12 @@ class GateConfig:
         """The tools that are declared: those shown from the start, and those that were found since.
 
         Raises:
-            UsageError: a server among them would be called by Google without a rule that allows it.
+            UsageError: the model cannot have the settings, or Google would call a
+                server among the tools without a rule that allows it.
         """
+        for model in members_of(self.model):
+            if (check := getattr(model, "check_settings", None)) is not None:
+                check(self.settings)
         declared = self.declarer.declare(self.guard.policy, found)
         refuse_remote_servers(declared.declaration, self.guard.policy)
         return declared
@@ -129,6 +134,7 @@ class GateConfig:
             output=command.output,
             cache=self.cache,
             stream=stream,
+            background_s=None if self.limits.background_s == Limits().background_s else self.limits.background_s,
             accepted=None if command.accepted is None else Accepted(command.accepted.id, command.accepted.origin),
             left=None if command.left is None else Accepted(command.left.id, command.left.origin),
         )
