@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import ContextCache, Gate, GeminiModel, Limits, Media, UsageError, tool
+from callgate import ContextCache, Gate, GeminiModel, InteractionsModel, Limits, Media, UsageError, tool
 from callgate.errors import InvalidRequestError
 from callgate.events import CallArgsDelta, CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.gemini.surface import Surface
 from callgate.gemini.thinking_config import thinking_words
 from callgate.history.conversation import Conversation
+from callgate.interactions.deletion import delete_all
 from callgate.interactions.record import Record, call_parts_of
 from callgate.interactions.steps import StepWriter
 from callgate.store import MemoryStore
@@ -722,3 +724,41 @@ def test_media_that_the_server_refuses_are_refused_when_they_are_said() -> None:
                 await Gate(model_for(fake, Clock())).run(["What?", Media(data=b"PK", mime_type="application/octet-stream")])
 
     run(story)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (
+            {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Kore"}}, "languageCode": "de"},
+            {"voice": "Kore", "language": "de"},
+        ),
+        (
+            {"multiSpeakerVoiceConfig": {"speakerVoiceConfigs": [
+                {"speaker": "Ada", "voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Kore"}}},
+            ]}},
+            [{"speaker": "Ada", "voice": "Kore"}],
+        ),
+        ({"voice": "Kore"}, {"voice": "Kore"}),
+    ],
+)  # fmt: skip
+def test_a_voice_is_sent_in_the_form_of_this_api(given: Any, sent: Any) -> None:
+    async def story() -> None:
+        async with FakeInteractions(["Yes."]) as fake:
+            await Gate(model_for(fake, Clock()), settings={"speech_config": given}).run("Speak.")
+            assert (fake.refusals, fake.creations[0]["generation_config"]["speech_config"]) == ([], sent)
+
+    run(story)
+
+
+@pytest.mark.parametrize("settings", [{"store": True}, {"background": True}])
+def test_a_transport_with_post_alone_is_refused_where_the_server_keeps_interactions(settings: Any) -> None:
+    class Poster:
+        async def post(self, url: str, *, headers: Any, content: bytes) -> Any:
+            raise AssertionError("nothing is sent")
+
+    model = InteractionsModel(MODEL, env={"GEMINI_API_KEY": "k"}, http=Poster())
+    with pytest.raises(UsageError, match=r"request\(method, url"):
+        Gate(model, settings=settings)
+    Gate(model)
+    assert asyncio.run(delete_all(model._interactions_client(), MODEL, {"v1_a": "interactions:developer:x"}))  # pyright: ignore

@@ -6,8 +6,9 @@ for each declaration. This file sends nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from callgate import strict_json
 from callgate.content.build import text_part
@@ -31,7 +32,7 @@ __all__ = ["SETTINGS", "BodyBuilder", "is_stored"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
-_GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences", "speech_config")
+_GENERATION = ("temperature", "top_p", "top_k", "seed", "max_output_tokens", "stop_sequences")
 _TOP = ("service_tier", "environment", "webhook_config")
 _KEPT_MAX = 64
 # Written by callgate itself, so that no setting may replace them.
@@ -258,6 +259,43 @@ def _response_format(settings: Mapping[str, Any]) -> JsonObject | None:
     return form | ({} if schema is None else {"schema": schema})
 
 
+def _speech(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
+    """Send a voice, or one for each speaker, as this API has it; generateContent's form is taken too."""
+    if isinstance(value, Mapping):
+        fields = _snake(cast("Mapping[str, Any]", value))
+        speakers = _snake(fields.pop("multi_speaker_voice_config", None)).get("speaker_voice_configs")
+        if isinstance(speakers, list):
+            shared = _voice(fields) if fields else {}
+            generation["speech_config"] = [shared | _voice(_snake(each)) for each in cast("list[Any]", speakers)]
+            return
+        generation["speech_config"] = _voice(fields)
+    elif isinstance(value, list):
+        generation["speech_config"] = [_voice(_snake(each)) for each in cast("list[Any]", value)]
+    else:
+        raise UsageError(f"speech_config={value!r:.100}: {_SPEECH}")
+
+
+def _voice(fields: JsonObject) -> JsonObject:
+    given = dict(fields)
+    named = _snake(_snake(given.pop("voice_config", None)).get("prebuilt_voice_config")).get("voice_name")
+    if named is not None:
+        given["voice"] = named
+    if (language := given.pop("language_code", None)) is not None:
+        given["language"] = language
+    if not given or given.keys() - {"voice", "language", "speaker"}:
+        raise UsageError(f"speech_config={fields!r:.100}: {_SPEECH}")
+    return given
+
+
+def _snake(value: Any) -> JsonObject:
+    if not isinstance(value, Mapping):
+        return {}
+    fields = cast("Mapping[str, Any]", value)
+    return {re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", str(name)): field for name, field in fields.items()}
+
+
+_SPEECH = "an interaction takes {'voice', 'language', 'speaker'}, or a list of these"
+
 # Settings that are more than a name.
 _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
     "thinking": _thinking,
@@ -265,6 +303,7 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
     "safety": _safety,
     "response_modalities": _modalities,
     "candidate_count": _one_candidate,
+    "speech_config": _speech,
 }
 # Settings that are read where a body is put together.
 _ELSEWHERE = (

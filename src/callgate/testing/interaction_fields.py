@@ -136,6 +136,11 @@ def unknown_names(body: JsonObject) -> Iterator[InteractionRefusal]:
     for name in as_object(body.get("generation_config")):
         if name not in GENERATION:
             yield InteractionRefusal(rule="IR37", message=f"Unknown parameter '{name}' at 'generation_config'")
+    given = as_object(body.get("generation_config")).get("speech_config")
+    for voice in given if isinstance(given, list) else [given]:  # pyright: ignore[reportUnknownVariableType]
+        for name in as_object(voice).keys() - {"voice", "language", "speaker"}:
+            told = f"Unknown parameter '{name}' at 'generation_config.speech_config'"
+            yield InteractionRefusal(rule="IR37", message=told)
 
 
 def _top_names(body: JsonObject) -> Iterator[InteractionRefusal]:
