@@ -28,7 +28,7 @@ from callgate.schema import compile_schema
 from callgate.setting_values import check_values
 from callgate.types import JsonObject
 
-__all__ = ["SETTINGS", "BodyBuilder", "is_stored"]
+__all__ = ["SETTINGS", "BodyBuilder", "check_storage", "is_stored"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
@@ -59,6 +59,19 @@ def is_stored(settings: Mapping[str, Any], model: str) -> bool:
     if needed and given is False:
         raise UsageError("background=True needs store=True: the server can work only on an interaction that it keeps")
     return bool(given) or needed
+
+
+def check_storage(settings: Mapping[str, Any], model: str, *, is_reachable: bool) -> None:
+    """Refuse that the server keeps interactions which could not be asked for, nor deleted.
+
+    Raises:
+        UsageError: it is to keep them, and they are not reachable.
+    """
+    if not is_reachable and is_stored(settings, model):
+        raise UsageError(
+            "store and background need a transport with `request(method, url, *, headers)` beside `post`: what the server "
+            "keeps is asked for and deleted by it"
+        )
 
 
 class BodyBuilder:

@@ -13,13 +13,12 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any
 
 from callgate.base_errors import checked_values, expect
-from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.gemini.thinking_config import thinking_words
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
-from callgate.interactions.request import SETTINGS, BodyBuilder, is_stored
+from callgate.interactions.request import SETTINGS, BodyBuilder, check_storage
 from callgate.models.google_resources import GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
@@ -108,11 +107,7 @@ class InteractionsModel(GoogleResources):
         Raises:
             UsageError: the server is to keep interactions, and there is no way to ask for them.
         """
-        if not self._client.sends_all and is_stored(settings, self._name):
-            raise UsageError(
-                "store and background need a transport with `request(method, url, *, headers)` beside `post`: what the "
-                "server keeps is asked for and deleted by it"
-            )
+        check_storage(settings, self._name, is_reachable=self._client.sends_all)
 
     def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | Accepted | PartialCall]:
         """Ask the model; gives chunks as they arrive, a notice for every wait, and the id by which the server keeps them.
