@@ -129,6 +129,28 @@ def test_a_rule_that_none_of_its_tools_can_fit_is_a_problem_that_a_run_is_told_o
     assert "has no argument 'command'" in notices[0].message
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_rule_that_cannot_be_tested_on_a_tool_holds_for_it_whatever_other_tools_have_the_argument(others: int):
+    def tool_with(name: str, argument: str) -> ToolDefinition:
+        return ToolDefinition(name=name, input_schema={"type": "object", "properties": {argument: {"type": "string"}}})
+
+    remove, other = tool_with("delete_file", "file"), tool_with("delete_page", "path")
+    policy = Policy(rules=[Rule(verdict="deny", tool="delete_*", args={"path": "prod*"})], default="allow")
+    policy = policy.against([remove, other][: 1 + others])
+    assert len(policy.problems) == 1
+    assert (decided(policy, remove, {"file": "x"}), policy.explain(remove).declared) == ("deny", False)
+    assert [decided(policy, other, {"path": path}) for path in ("test", "prod1")] == ["allow", "deny"]
+    everywhere = Policy(rules=[Rule(verdict="deny", args={"path": "prod*"})], default="allow")
+    assert decided(everywhere.against([remove]), remove, {"file": "x"}) == "allow"
+
+
+@pytest.mark.parametrize("mode", ["default", "yolo"])
+def test_a_rule_that_cannot_be_tested_is_never_weaker_than_the_default(mode: Any):
+    policy = Policy(rules=[Rule(verdict="ask", tool="run_command", args={"no": "x"})], default="deny", mode=mode)
+    assert decided(policy, ARGV, {"argv": ["ls"]}) == "deny"
+    assert not policy.explain(ARGV).declared
+
+
 def test_a_rule_that_one_of_its_tools_can_fit_is_left_as_it_is():
     other = ToolDefinition(name="other", kind="command", input_schema={"type": "object", "properties": {"command": {}}})
     policy = Policy(rules=[Rule(verdict="deny", tool="*", args={"command": "rm*"})])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Policy"]
 
+_HOLDS = "the rule holds for every call of it"
 NOBODY = "Nobody can be asked: pass approve= to Gate, or Policy(default='allow')."
 
 
@@ -219,13 +220,12 @@ class Policy:
         return is_hidden
 
     def against(self, definitions: Iterable[ToolDefinition]) -> Policy:
-        """The policy for these tools: a rule about an argument that none of its tools has holds for all their calls.
+        """The policy with what is wrong about it for these tools in `problems`; it decides the same.
 
-        An allowing rule of that kind allows nothing. Each is told in `problems`, and so is a rule that asks about or denies
-        one tool by its name where there is no such tool.
+        Told are rules about an argument that a tool which they name does not have, or with `tool="*"` no tool, and rules
+        that ask about or deny one tool by its name where there is no such tool.
         """
         known = list(definitions)
-        found: list[Rule] = []
         problems: list[str] = []
         for rule in self.rules:
             assert isinstance(rule, Rule)
@@ -235,20 +235,16 @@ class Policy:
             if selected and not any(map(rule.can_confirm, selected)):
                 why = _lacks(selected[0], [rule.confirm or ""], "the approver types the name of the tool")
                 problems.append(f"the rule has nothing to confirm a call by: {rule.sentence} ({why})")
-            selected = selected if rule.is_conditional else []
-            lacking = [rule.missing(definition) for definition in selected]
-            if not lacking or not all(lacking):
-                found.append(rule)
-                continue
-            said = f"{rule.sentence} ({_lacks(selected[0], lacking[0])})"
-            problems.append(f"the rule can never be tested: {said}")
-            if rule.verdict != "allow":
-                found.append(replace(rule, args=None, patterns=None, reason=rule.reason or f"The policy says: {said}."))
+            lacking = [definition for definition in selected if rule.missing(definition)]
+            if lacking and (rule.names_tools or len(lacking) == len(selected)):
+                so = _HOLDS if rule.names_tools and rule.verdict != "allow" else "the rule holds for no call of it"
+                said = _lacks(lacking[0], rule.missing(lacking[0]), so)
+                problems.append(f"the rule can never be tested: {rule.sentence} ({said})")
         if not problems and not self.parts:
             return self
         parts = tuple(part.against(known) for part in self.parts)
         problems += [problem for part in parts for problem in part.problems if problem not in self.problems]
-        return replace(self, rules=tuple(found), parts=parts, problems=(*self.problems, *problems))
+        return replace(self, parts=parts, problems=(*self.problems, *problems))
 
     def about(self, definition: ToolDefinition) -> Policy:
         """The policy with those of its rules that are about the tool: it decides the same about calls of it, and sooner."""
@@ -287,8 +283,9 @@ class Policy:
 
     def _explained(self, definition: ToolDefinition, *, mode: Mode) -> Explanation:
         about = self._about(definition)
-        asks, reason = self._asks(definition, [rule for rule in about if not rule.is_conditional], None, mode=mode)
-        depending = [rule for rule in about if rule.is_conditional]
+        depending = [rule for rule in about if rule.is_conditional and not rule.is_untestable(definition)]
+        always = [rule for rule in about if rule not in depending and rule.matches(definition, {})]
+        asks, reason = self._asks(definition, always, None, mode=mode)
         conditions = tuple(rule.sentence for rule in depending)
         if asks is None:
             # Only the default can give way to a rule: a deny and the plan mode cannot.
@@ -326,8 +323,9 @@ class Policy:
             for rule in rules
             if rule.verdict == "ask"
         ]
-        if rules:
-            return asks, rules[0].reason or f"The policy says: {rules[0].sentence}."
+        # A rule that cannot be tested never makes a call easier than it is without the rule.
+        if testable := [rule for rule in rules if not rule.is_untestable(definition)]:
+            return asks, testable[0].reason or f"The policy says: {testable[0].sentence}."
         verdict, reason = self._by_default(definition)
         if verdict == "deny":
             return None, reason
@@ -371,11 +369,11 @@ def _led_to(definition: ToolDefinition, args: Mapping[str, Any], running: Runnin
 
 
 def _in_words(rule: Rule, definition: ToolDefinition) -> str:
-    missing = rule.missing(definition)
+    missing = rule.missing(definition) if rule.names_tools else []
     return f"{rule.sentence} ({_lacks(definition, missing)})" if missing else rule.sentence
 
 
-def _lacks(definition: ToolDefinition, missing: Sequence[str], so: str = "the rule holds for every call of it") -> str:
+def _lacks(definition: ToolDefinition, missing: Sequence[str], so: str = _HOLDS) -> str:
     has = ", ".join(map(repr, cast("Mapping[str, Any]", definition.input_schema.get("properties") or {}))) or "none"
     named = " and ".join(map(repr, missing))
     return f"the tool {definition.own_name!r} has no argument {named}, so {so}; it has {has}"

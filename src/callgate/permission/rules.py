@@ -36,8 +36,9 @@ class Rule:
     """A verdict about the calls that every given field fits.
 
     A rule that asks or denies reads its patterns widely: it is enough that one of several values fits, and case does not
-    matter. A rule that allows reads them narrowly, and all values must fit. A rule about an argument that its tool does not
-    have cannot be tested: it asks or denies every call of the tool, and allows none.
+    matter. A rule that allows reads them narrowly, and all values must fit. A rule that names its tools, by a name or a glob
+    such as `delete_*`, and is about an argument that one of them does not have, cannot be tested on that one: it asks or
+    denies every call of it, and allows none. With `tool="*"` it is about the tools that have the argument.
     """
 
     verdict: Verdict
@@ -102,6 +103,11 @@ class Rule:
         return bool(self.paths is not None or self._args or self._has_empty)
 
     @property
+    def names_tools(self) -> bool:
+        """True if it says what its tools are called, and is not about tools of any name."""
+        return self._subject.names_tools
+
+    @property
     def names_one(self) -> bool:
         """True if it names one tool, and no pattern of several."""
         return self._subject.is_exact
@@ -122,14 +128,18 @@ class Rule:
         """True if the rule may be about some tool of an MCP server whose tools are not known."""
         return self.kind in (None, "mcp") and self._subject.may_be_of(server, wide=self.verdict != "allow")
 
+    def is_untestable(self, definition: ToolDefinition) -> bool:
+        """True if the rule has a condition that no call of this tool can be tested by: it holds for all, or allows none."""
+        return self._has_empty or bool(self._args and self._subject.names_tools and self.missing(definition))
+
     def matches(self, definition: ToolDefinition, args: Mapping[str, Any], running: RunningValues | None = None) -> bool:
         """True if the arguments are those that the rule is about.
 
         `running` gives the values that the tool gets, if these are known: a rule that asks or denies is about the text that
         the model wrote and about the value in it, a rule that allows is about the value.
         """
-        if self._has_empty:
-            return self.verdict != "allow"  # A list that came out empty: nothing is known to be meant, or to be left out.
+        if self.is_untestable(definition):
+            return self.verdict != "allow"  # Nothing is known to be meant, or to be left out.
         if self._paths and not self._paths_fit(definition, args, running):
             return False
         return all(self._argument_fits(definition, args, name, test, running) for name, test in self._args)
@@ -187,8 +197,7 @@ class Rule:
         declared = _declared_as(definition, name)
         value: Any = args.get(declared, _default_of(definition, declared))
         if value is _NONE or (declared not in args and value is None and self.verdict == "allow"):
-            # Nothing can be said of an argument that the tool does not have.
-            return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
+            return False
         argument = Argument(definition, declared, value, args, running)
         return argument.fits_narrowly(test) if self.verdict == "allow" else argument.fits_widely(test)
 

@@ -64,6 +64,11 @@ class Subject:
         """True if it names one tool, and no pattern of several."""
         return not any(char in self.tool for char in "*?[")
 
+    @property
+    def names_tools(self) -> bool:
+        """True if it says what its tools are called, and is not about tools of any name."""
+        return self.tool.strip("*?") != ""
+
     def fits(self, definition: ToolDefinition, *, wide: bool) -> bool:
         """True if it is about the tool. Widely, the alias of a tool and look-alike forms of its name count too."""
         if self.server is not None and not self._is_of(definition.server, wide=wide):
