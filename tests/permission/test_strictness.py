@@ -234,6 +234,21 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path):
     assert [p.partition(": ")[0] for p in Policy.from_file(path).problems] == [str(path), f"{path}:1"]
 
 
+@pytest.mark.parametrize(
+    "path", ["{a,b}/**", "*.{pem,key}", "~/x/**", "$HOME/x", "${HOME}/x", "%APPDATA%/x", "C:/x/**", "//C:/x", "file:///x"]
+)
+def test_a_path_pattern_that_only_other_programs_expand_is_refused(path: str):
+    with pytest.raises(UsageError, match="write"):
+        Rule(verdict="deny", paths=[path])
+
+
+def test_alternatives_in_braces_are_refused_in_arguments_and_other_signs_are_not():
+    with pytest.raises(UsageError, match="a pattern for each"):
+        Rule(verdict="deny", args={"to": "{prod,live}*"})
+    Rule(verdict="deny", args={"body": '{"a": 1, "b": 2}', "to": r"\{a,b}"})
+    Rule(verdict="deny", paths=["src/routes/$id.tsx", "~$*.docx", "$RECYCLE.BIN/", r"\{a,b}", "{id}/x", "a:b"])
+
+
 def test_conditions_on_arguments_that_are_no_table_are_refused():
     with pytest.raises(UsageError, match="use a table"):
         Rule(verdict="deny", args=["x"])  # pyright: ignore[reportArgumentType]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
@@ -81,6 +82,7 @@ class Rule:
         subject = Subject.read(self.tool, self.server)
         paths = _texts(self.paths)
         globs, regexes = _mapping(self.args, "args"), _mapping(self.patterns, "patterns")
+        _refuse_expanded(paths or (), (globs or {}).values())
         tests = [(name, Glob(text)) for name, text in (globs or {}).items()]
         tests += [(name, Regex(text)) for name, text in (regexes or {}).items()]
         settled = {"tool": subject.tool, "server": subject.server, "paths": paths, "args": globs, "patterns": regexes}
@@ -263,6 +265,33 @@ def _default_of(definition: ToolDefinition, name: str) -> Any:
     properties: Any = definition.input_schema.get("properties")
     declared: Any = cast("Mapping[str, Any]", properties).get(name) if isinstance(properties, Mapping) else None
     return cast("Mapping[str, Any]", declared).get("default", _NONE) if isinstance(declared, Mapping) else _NONE
+
+
+_ALTERNATIVES = re.compile(r"(?<!\\)\{[^{}\s\"':]*(?:,[^{}\s\"':]*)+\}")
+_EXPANDED = {
+    re.compile(r"~[\w.-]*(?:/|\Z)"): "'//' and the whole path of the home folder",
+    re.compile(r"\$(?:[A-Z_]+|\{\w+\})(?:/|\Z)|%[A-Za-z_]+%"): "the folder itself, as //absolute/path",
+    re.compile(r"/{0,2}[A-Za-z]:(?:/|\Z)"): "the folders without the drive, such as 'vault/**'",
+    re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/"): "its path, as //absolute/path",
+}
+"""Beginnings of path patterns that other programs expand, so that no path could fit them -> what to write instead."""
+
+
+def _refuse_expanded(paths: Iterable[str], globs: Iterable[str]) -> None:
+    """Refuse patterns in which somebody expects something to be expanded: they would fit nothing."""
+    for pattern in (*paths, *globs):
+        if isinstance(cast("Any", pattern), str) and (found := _ALTERNATIVES.search(pattern)):
+            raise UsageError(
+                f"the pattern {pattern!r} has {found[0]!r} in it: write a pattern for each, or \\{{ for the sign"
+            )
+    for pattern in paths:
+        # What is no text is refused by the pattern itself.
+        instead = next(
+            (said for start, said in _EXPANDED.items() if isinstance(cast("Any", pattern), str) and start.match(pattern)),
+            None,
+        )
+        if instead is not None:
+            raise UsageError(f"the path pattern {pattern!r} is not expanded: write {instead}")
 
 
 def _texts(value: object) -> tuple[str, ...] | None:
