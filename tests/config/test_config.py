@@ -269,7 +269,7 @@ def test_rules_add_up_and_those_of_a_project_never_allow(home: Home) -> None:
         ('policy.default = "deny"', 'policy.default = "ask"', "policy.default", "deny"),
         ("limits.run_cost = 1.0", "limits.run_cost = 9.0", "limits.run_cost", 1.0),
         ("limits.run_cost = 1.0", "limits.run_cost = 0.5", "limits.run_cost", 0.5),
-        ("", "limits.turns = 50", "limits.turns", 50),
+        ("", "limits.turns = 50", "limits.turns", 25),
         ("", 'root = "../.."', "root", None),
         ("", 'store = "/tmp/x.db"', "store", None),
         ("", 'audit = "x"', "audit", None),

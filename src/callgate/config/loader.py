@@ -277,8 +277,7 @@ def _laxer(setting: Setting, before: Value, one: Value) -> str | None:
         if rank(one.value) > rank(before.value):
             return f"a project's file may only be stricter than {before.value or 'the default'!r}"
         return None
-    # Where the user has set no limit of their own, the project's counts, whatever it is.
-    if before.source == "user" and before.value is not None and one.value > before.value:
+    if before.value is not None and one.value > before.value:
         return f"a project's file may only lower your limit of {before.value}"
     return None
 
