@@ -31,6 +31,13 @@ def test_the_tools_are_declared_without_loss_and_with_the_right_hints(files: Fil
     assert {loss.keyword for loss in declare(definitions).losses} <= {"default"}
 
 
+def test_places_that_overlap_are_several_places(files: FileTools, root: Path) -> None:
+    (root / "a.txt").write_text("aaa")
+    result = files.call_sync("edit_file", {"path": "a.txt", "old_string": "aa", "new_string": "b"})
+    assert "found 2 times" in str(result)
+    assert (root / "a.txt").read_text() == "aaa"
+
+
 def test_a_gate_runs_them_and_asks_before_a_write(files: FileTools, root: Path) -> None:
     asked: list[str] = []
 

@@ -35,6 +35,8 @@ def edited(path: str, text: str, old: str, new: str, *, every: bool) -> tuple[st
     places = _places(plain, wanted)
     if not places:
         raise ToolError(f"old_string was found 0 times in {shown(path)}; nothing was changed.{_near(plain, wanted)}")
+    if len(places) == 1 and not every and (overlapping := plain.find(wanted, places[0] + 1)) >= 0:
+        places.append(overlapping)
     if len(places) > 1 and not every:
         lines = [str(plain.count("\n", 0, place) + 1) for place in places[:LINES_NAMED]]
         more = ", ..." if len(places) > LINES_NAMED else ""
