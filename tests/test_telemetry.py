@@ -25,6 +25,7 @@ from callgate import (
     telemetry,
     tool,
 )  # fmt: skip
+from callgate.config.known_secrets import remember_secrets
 from callgate.errors import AuthError, ModelError
 from callgate.gemini.surface import Surface
 from callgate.models import provider_of_model
@@ -78,6 +79,14 @@ def content() -> Iterator[None]:
     telemetry.record_content(True)
     yield
     telemetry.record_content(None)
+
+
+def test_a_known_secret_in_the_id_of_a_session_reaches_no_span(spans: Callable[[], list[Any]]) -> None:
+    secret = "kn0wn-session-secret"
+    remember_secrets(secret)
+    run(Gate(ScriptedModel(["Hi."])).run("x", session=f"s-{secret}"))
+    assert spans()
+    assert [span.name for span in spans() if secret in str(span.attributes)] == []
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -157,7 +157,7 @@ class RunSpans:
 
     def __init__(self, tools: tuple[Any, Any], session: str, *, provider: str, model: str) -> None:
         self._tools = tools
-        self._common: JsonObject = {"gen_ai.provider.name": provider, "gen_ai.conversation.id": session}
+        self._common: JsonObject = {"gen_ai.provider.name": provider, "gen_ai.conversation.id": redact_known(session)}
         self._model = model
         self._open: dict[str, Any] = {}
         self._run: Any = None
