@@ -168,6 +168,8 @@ def test_a_hook_that_is_not_there_or_says_nonsense_has_failed():
     assert "its answer cannot be read" in response["error"]
     note, _, _, response = story(Hook(command=python("print('{\"args\": 7}')"), may_rewrite=True, on_failure="deny"), n=1)
     assert note.ran == []
+    misspelt = Hook(command=python("print('{\"arguments\": {}}')"), may_rewrite=True, on_failure="deny")
+    assert story(misspelt, n=1)[0].ran == []
     note, _, notices, _ = story(
         Hook(command=python("print('hello')")), Hook(command=python("print([1])"), may_rewrite=True), n=1
     )
