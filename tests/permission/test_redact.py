@@ -478,3 +478,11 @@ def test_a_known_secret_in_a_command_is_replaced_once(command: str):
     secret = "made-up-and-known-5"
     shown = Redactor([secret]).text(command.format(secret))
     assert shown == command.format("[redacted: known secret]")
+
+
+def test_ordinary_words_and_numbers_of_tokens_are_kept_and_secrets_beside_them_are_not() -> None:
+    kept = ["author: Jane-1984", "passenger: Bob", "compass=north", "tokenizer: bert", "bypass: always", "secretary: Anna"]
+    kept += ["authenticity: high", "max_tokens: 1000", "tokens: 12345678", "secret: true", "auth = None", "--author=Bob"]
+    assert [Redactor().text(text) for text in kept] == kept
+    secret = ["author_token: abc123", "bypass_secret=abc123", "max_tokens: abcdef", "userpass=abcd", "password: 12345678"]
+    assert [text for text in secret if "[redacted]" not in Redactor().text(text)] == []

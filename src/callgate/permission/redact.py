@@ -339,7 +339,28 @@ def _unnamed(found: re.Match[str]) -> str:
     """Keep the name of a secret and drop its value."""
     separator = re.search(r"=>|[:=>]", found[0])
     assert separator is not None
+    if _is_ordinary(found, separator):
+        return found[0]
     return f"{found[0][: separator.end()]}[redacted]"
+
+
+def _is_ordinary(found: re.Match[str], separator: re.Match[str]) -> bool:
+    """True if the name is another word (`author`, `compass`), or the value a word or a number of tokens."""
+    before = _NAME_BEFORE.search(found.string, max(0, found.start() - 40), found.start())
+    name = (before[0] if before else "") + found[0][: separator.start()].strip("\\\"' \t")
+    value = found[0][separator.end() :].strip()
+    if value in _NO_SECRETS or (value.isdecimal() and may_be_count(name)):
+        return True
+    return _OTHER_WORDS.search(name) is not None and not is_secret_name(_OTHER_WORDS.sub("", name))
+
+
+_NAME_BEFORE = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
+_NO_SECRETS = frozenset({"true", "false", "True", "False", "None", "null"})
+_OTHER_WORDS = re.compile(
+    r"(?i)authors?(?![a-z])|authorit(?:y|ies)|authentic(?:ity)?(?![a-z])|passengers?|passages?|passports?|passive|passion|"
+    r"(?:com|by|tres|sur|over|under|encom)pass(?![a-z])|secretar(?:y|ies|ial|iat)|tokeni[sz]ers?"
+)
+"""Words that have the name of a secret in them, and are none."""
 
 
 def _unflagged(found: re.Match[str]) -> str:
