@@ -251,9 +251,10 @@ def _rewritten(hook: Hook, output: bytes) -> Mapping[str, Any] | None:
         answer: Any = strict_json.parse(output) if output.strip() else {}
         if output.strip() and "keys" in strict_json.lost_by_reading(output.decode("utf-8", "replace")):
             raise JsonError("a key stands twice in it")
-        if hook.may_rewrite and isinstance(answer, dict) and (unknown := [key for key in answer if key != "args"]):
+        table = cast("JsonObject", answer) if isinstance(answer, dict) else {}
+        if hook.may_rewrite and (unknown := [key for key in table if key != "args"]):
             raise JsonError(f"it has {unknown[0]!r:.80}, and only 'args' is known")
-        args: Any = cast("JsonObject", answer).get("args") if isinstance(answer, dict) else None
+        args: Any = table.get("args")
         if args is not None and not isinstance(args, dict):
             raise JsonError("'args' is not an object")
     except JsonError:
