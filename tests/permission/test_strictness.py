@@ -141,7 +141,8 @@ def test_a_rule_that_cannot_be_tested_on_a_tool_holds_for_it_whatever_other_tool
     assert (decided(policy, remove, {"file": "x"}), policy.explain(remove).declared) == ("deny", False)
     assert [decided(policy, other, {"path": path}) for path in ("test", "prod1")] == ["allow", "deny"]
     everywhere = Policy(rules=[Rule(verdict="deny", args={"path": "prod*"})], default="allow")
-    assert decided(everywhere.against([remove]), remove, {"file": "x"}) == "allow"
+    assert decided(everywhere.against([remove, other]), remove, {"file": "x"}) == "allow"
+    assert decided(everywhere.against([remove]), remove, {"file": "x"}) == "deny"
 
 
 @pytest.mark.parametrize("mode", ["default", "yolo"])

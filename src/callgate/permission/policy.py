@@ -220,12 +220,14 @@ class Policy:
         return is_hidden
 
     def against(self, definitions: Iterable[ToolDefinition]) -> Policy:
-        """The policy with what is wrong about it for these tools in `problems`; it decides the same.
+        """The policy for these tools, with what is wrong about it in `problems`.
 
         Told are rules about an argument that a tool which they name does not have, or with `tool="*"` no tool, and rules
-        that ask about or deny one tool by its name where there is no such tool.
+        that ask about or deny one tool by its name where there is no such tool. A rule about an argument that no tool has
+        holds for all calls, or allows none.
         """
         known = list(definitions)
+        found: list[Rule] = []
         problems: list[str] = []
         for rule in self.rules:
             assert isinstance(rule, Rule)
@@ -237,14 +239,17 @@ class Policy:
                 problems.append(f"the rule has nothing to confirm a call by: {rule.sentence} ({why})")
             lacking = [definition for definition in selected if rule.missing(definition)]
             if lacking and (rule.names_tools or len(lacking) == len(selected)):
-                so = _HOLDS if rule.names_tools and rule.verdict != "allow" else "the rule holds for no call of it"
-                said = _lacks(lacking[0], rule.missing(lacking[0]), so)
-                problems.append(f"the rule can never be tested: {rule.sentence} ({said})")
+                so = "the rule holds for no call of it" if rule.verdict == "allow" else _HOLDS
+                said = f"{rule.sentence} ({_lacks(lacking[0], rule.missing(lacking[0]), so)})"
+                problems.append(f"the rule can never be tested: {said}")
+                if not rule.names_tools:  # It is closed for all of them, where one that names its tools is by itself.
+                    rule = replace(rule, args={}, patterns=None, reason=rule.reason or f"The policy says: {said}.")
+            found.append(rule)
         if not problems and not self.parts:
             return self
         parts = tuple(part.against(known) for part in self.parts)
         problems += [problem for part in parts for problem in part.problems if problem not in self.problems]
-        return replace(self, parts=parts, problems=(*self.problems, *problems))
+        return replace(self, rules=tuple(found), parts=parts, problems=(*self.problems, *problems))
 
     def about(self, definition: ToolDefinition) -> Policy:
         """The policy with those of its rules that are about the tool: it decides the same about calls of it, and sooner."""
