@@ -23,7 +23,7 @@ from callgate import Gate, ScriptedModel
 from callgate.errors import SessionBusyError, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.sessions import load
-from callgate.store import LEASE_S, database, lane, sql, sqlite
+from callgate.store import LEASE_S, database, sql, sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
 from callgate.testing import call, text
@@ -522,10 +522,7 @@ def test_where_no_time_since_the_boot_is_known_leases_go_by_the_clock(
 
 
 @pytest.mark.parametrize("way", ["removed", "replaced", "moved away"])
-def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_there(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane, "CHECK_S", 0.0)
+def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_there(way: str, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
 
     async def story() -> None:
@@ -548,6 +545,50 @@ def test_what_is_written_after_the_file_was_replaced_is_in_the_file_that_is_ther
         await again.aclose()
 
     run(story)
+
+
+@pytest.mark.parametrize("way", ["replaced", "moved away"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["", "while another process reads it"])
+def test_the_log_of_a_file_that_was_moved_alone_is_never_that_of_the_one_in_its_place(
+    way: str, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.0 if is_read else sqlite.BUSY_S)
+    path, away = tmp_path / "s.db", tmp_path / "away.db"
+    there = {"of the other"} if way == "replaced" else set[str]()
+
+    async def sessions(file: Path) -> set[str]:
+        store = sqlite_store(file)
+        found = {info.id for info in await store.sessions() if info.facts == len(await store.load(info.id))}
+        await store.aclose()
+        return found
+
+    async def story() -> None:
+        await filled(tmp_path / "other.db", "of the other", facts_of(1))
+        first, second = sqlite_store(path), sqlite_store(path)
+        for name, store in [("one", first), ("two", second)]:
+            await store.append(await store.acquire(name, owner="me"), facts_of(3), position=0)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            if is_read:
+                reader.execute("BEGIN").close()
+                reader.execute("SELECT COUNT(*) FROM callgate_facts").fetchone()
+                await first.append(await first.acquire("three", owner="me"), facts_of(3), position=0)
+            if way == "replaced":
+                (tmp_path / "other.db").rename(path)
+            else:
+                path.rename(away)
+            for store in (first, second):
+                assert {info.id for info in await store.sessions()} == there
+            await filled(path, "after", facts_of(1))
+        await first.aclose()
+        await second.aclose()
+        assert await sessions(path) == {"after"} | there
+
+    run(story)
+    assert "was moved or replaced while it was in use" in caplog.text
+    if way == "moved away":
+        for log in tmp_path.glob("s.db-wal.moved-*"):
+            log.rename(away.with_name("away.db-wal"))
+        assert run(lambda: sessions(away)) == {"one", "two"} | ({"three"} if is_read else set())
 
 
 def test_a_replica_that_fails_is_not_asked_again_for_a_while(tmp_path, caplog, monkeypatch) -> None:

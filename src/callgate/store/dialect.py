@@ -69,6 +69,10 @@ class Dialect(Protocol):
         """Return False if another database has taken the place of the one that the connection leads to."""
         ...
 
+    def close(self, connection: Any) -> None:
+        """Close a connection, also one whose database is not in its place any more."""
+        ...
+
     def server_of(self, connection: Any) -> str:
         """Return which server a new connection leads to: another text after a restart, or a failover to another one."""
         ...

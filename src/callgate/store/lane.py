@@ -189,6 +189,7 @@ class Lane:
                 batch = [self.waiting.get(timeout=IDLE_S)]
                 break
             except queue.Empty:
+                self._leave_what_is_gone()
                 if self._may_leave(self):
                     return None
         while len(batch) < BATCH_MAX and batch[-1].work is not None and not batch[-1].is_alone:
@@ -223,8 +224,7 @@ class Lane:
     def _commit(self, batch: Sequence[Operation]) -> None:
         """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
         self._is_due = time.monotonic() >= self._check_s
-        if self._is_due and self._connection is not None and not self._dialect.is_in_place(self._connection):
-            self._discard()
+        self._leave_what_is_gone()
         is_reused = self._connection is not None
         self._blocked_since_s = time.monotonic()
         try:
@@ -242,6 +242,10 @@ class Lane:
         self.answered_s = time.monotonic()
         for operation, value, refusal in outcomes:
             operation.succeed(value) if refusal is None else operation.fail(refusal)
+
+    def _leave_what_is_gone(self) -> None:
+        if self._connection is not None and not self._dialect.is_in_place(self._connection):
+            self._discard()
 
     def _commit_others(self, batch: Sequence[Operation]) -> None:
         """Carry out those operations that are not void."""
@@ -322,7 +326,7 @@ class Lane:
         connection, self._connection = self._connection, None
         try:
             if connection is not None:
-                connection.close()
+                self._dialect.close(connection)
         except BaseException:
             logger.debug("a connection could not be closed", exc_info=True)
 

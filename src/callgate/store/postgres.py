@@ -114,6 +114,10 @@ class Postgres:
         """Return True: a server closes the connections of a database that it drops."""
         return True
 
+    def close(self, connection: Any) -> None:
+        """Close a connection."""
+        connection.close()
+
     def server_of(self, connection: Any) -> str:
         """Return when the server was started: its address may be that of a pooler."""
         return str(connection.execute("SELECT pg_postmaster_start_time()::text").fetchone()[0])

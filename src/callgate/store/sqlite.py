@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import sqlite3
@@ -31,6 +32,8 @@ from callgate.store.sql import SqlStore, line_of
 from callgate.strict_json import without_surrogates
 
 __all__ = ["salvaged", "sqlite_store"]
+
+logger = logging.getLogger(__name__)
 
 BUSY_S = 10.0
 """Seconds that a commit waits for that of another process."""
@@ -59,8 +62,10 @@ class Sqlite:
         self._reads_only = read_only
         self.is_read_only = read_only
         self._booted_s: float | None = None
-        self._file = (0, 0)
+        self._file: tuple[int, int] | None = None
         """Device and number of the file that was opened last."""
+        self._beside: dict[Path, tuple[int, int] | None] = {}
+        """The same of its write-ahead log, and of the index of that."""
         self._copy = contextlib.ExitStack()
         """Holds the copy that is read where the file itself cannot be."""
 
@@ -92,6 +97,9 @@ class Sqlite:
         try:
             _log_ahead(connection)
             connection.execute("PRAGMA secure_delete = ON").close()
+            connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # The log is there from its first use on.
+            path = self._path.resolve()  # The log is beside the file, and not beside a link to it.
+            self._beside = {file: _number(file) for file in (Path(f"{path}-wal"), Path(f"{path}-shm"))}
         except sqlite3.Error:
             connection.close()
             raise
@@ -123,12 +131,46 @@ class Sqlite:
         if self.is_read_only:
             return self._reads_only or not os.access(self._path, os.W_OK)
         try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return False
+            return _number(self._path) == self._file
         except OSError:
             return True
-        return (found.st_dev, found.st_ino) == self._file
+
+    def close(self, connection: Any) -> None:
+        """Close a connection. The log of a file that was moved or replaced is not left to the one in its place.
+
+        SQLite would take it for that one's. What it holds goes into the file that it belongs to, wherever that is now.
+        """
+        try:
+            if not self.is_read_only and not self.is_in_place(connection):
+                self._take_log_away(connection)
+        finally:
+            connection.close()
+
+    def _take_log_away(self, connection: Any) -> None:
+        try:
+            connection.rollback()
+            is_whole = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        except sqlite3.Error:
+            is_whole = False
+        kept: list[Path] = []
+        for file, number in self._beside.items():
+            if number is None or _number(file) != number:
+                continue  # It went with its file.
+            if is_whole or not file.name.endswith("-wal"):
+                file.unlink()
+            else:
+                kept.append(file.replace(file.with_name(f"{file.name}.moved-{number[1]}")))
+        if kept:
+            logger.error(
+                "the session file %s was moved or replaced while it was in use, and its newest sessions could not be "
+                "written to it: they are in %s, which belongs beside the moved file, with its name and -wal",
+                self.place, kept[0],
+            )  # fmt: skip
+        else:
+            logger.warning(
+                "the session file %s was moved or replaced while it was in use: everything up to here was written to the "
+                "old file, and the service goes on with the one in its place", self.place
+            )  # fmt: skip
 
     def server_of(self, connection: Any) -> str:
         """Return nothing: there is no server."""
@@ -248,6 +290,15 @@ class Sqlite:
         if "locked" in said:
             return f"the session file {self.place} was in use by another process for more than {BUSY_S:g} s; try again"
         return f"the session file {self.place} cannot be used: {said}"
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    """Return the device and the number of a file; None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _text(data: bytes) -> str:
