@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Policy, ScriptedModel
+from callgate import Gate, Limits, Policy, ScriptedModel
 from callgate.errors import ServerUnavailableError
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions
@@ -60,12 +60,20 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """`serve(model, limits)`: a service with one token that has these limits."""
     with contextlib.ExitStack() as stack:
 
-        def start(model: Any, limits: str, policy: Policy | None = None, *, priced: bool = True, **options: Any) -> Site:
+        def start(
+            model: Any,
+            limits: str,
+            policy: Policy | None = None,
+            *,
+            priced: bool = True,
+            limits_of: Limits | None = None,
+            **options: Any,
+        ) -> Site:
             path = tmp_path / "access.toml"
             path.write_text(f'[tokens.ann]\nsha256 = "{token_hash(TOKEN)}"\n{limits}\n')
             path.chmod(0o600)
             prices = {model.name: Price(input=1.0, output=1_000_000.0)} if priced else None
-            gate = Gate(model, [add], store=str(tmp_path / "sessions.db"), prices=prices, policy=policy)
+            gate = Gate(model, [add], store=str(tmp_path / "sessions.db"), prices=prices, policy=policy, limits=limits_of)
             options = {"stop_s": 2.0} | options
             return stack.enter_context(
                 serving(Service(gate, options=ServiceOptions(identities=AccessFile(path), **options)))
@@ -152,6 +160,18 @@ def test_a_run_that_ends_with_an_error_counts_what_it_used_before(serve) -> None
     assert used(site) == (12, pytest.approx(4.000008))
     assert site.chat({"prompt": "x"}, **ANN).status == 200
     assert site.chat({"prompt": "x"}, **ANN).error == (429, "quota_exceeded")
+
+
+def test_the_quota_is_looked_at_after_a_summary_too(serve) -> None:
+    big = {"promptTokenCount": 90, "candidatesTokenCount": 10, "totalTokenCount": 100}
+    model = ScriptedModel([answer("One.", usage=USAGE), answer("Two.", usage=USAGE), answer("Summed up.", usage=big)])
+    site = serve(model, "tokens_per_day = 60", limits_of=Limits(context_tokens=180))
+    for _ in range(2):
+        assert site.chat({"prompt": "word " * 100, "session": "s"}, **ANN).status == 200
+    refused = site.chat({"prompt": "word " * 100, "session": "s"}, **ANN)
+    assert refused.error == (429, "quota_exceeded")
+    assert len(model.requests) == 3
+    assert used(site)[0] == 124
 
 
 def test_a_run_that_pauses_for_an_approval_and_goes_on_is_counted_once(serve) -> None:

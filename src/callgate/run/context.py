@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from callgate.calls.cancellation import Cancellation
 from callgate.calls.observer import Emit
@@ -21,12 +21,15 @@ from callgate.machine.calls import CallBatch
 from callgate.run.config import GateConfig
 from callgate.run.sessions import STORE_GUARD, Session
 from callgate.store import Lease
-from callgate.types import CallRecord, SessionRule
+from callgate.types import CallRecord, SessionRule, Usage
 
 if TYPE_CHECKING:
     from callgate.run.partial_output import PartialOutput
 
-__all__ = ["RunContext"]
+__all__ = ["BeforeModel", "RunContext"]
+
+BeforeModel: TypeAlias = "Callable[[Usage, float], Awaitable[None]]"
+"""Called with what the run has used so far, and the cost of it."""
 
 logger = logging.getLogger("callgate.run")
 
@@ -44,10 +47,12 @@ class RunContext:
         emit: Emit | None,
         *,
         person: Person | None = None,
+        before_model: BeforeModel | None = None,
         deps: Any = None,
     ) -> None:
         self.config = config
         self.person = person
+        self.before_model = before_model
         """Answers questions of tools."""
         self.deps = deps
         """The object that the program passed to the run, for tools that declare it."""

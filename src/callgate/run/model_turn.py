@@ -76,7 +76,7 @@ class ModelTurn:
         request = run.config.request(run.declared, run.machine.conversation, command, stream=run.stream)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(run.config.model.name, request, command)
-        await run.cancellation.during(self._wait_for_budget())
+        await run.cancellation.during(self._before_request())
         answer = _PartialAnswer(run.config.who)
         if run.partial is not None:
             run.partial.begin()
@@ -208,8 +208,11 @@ class ModelTurn:
             result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
             await self._run.emit(CallFinished(call, result))
 
-    async def _wait_for_budget(self) -> None:
-        """Wait until another request may be made."""
+    async def _before_request(self) -> None:
+        """Wait until another request may be made, whatever it is for."""
+        if self._run.before_model is not None:
+            spent = self._run.machine.run
+            await self._run.before_model(spent.usage, spent.cost or 0.0)
         if (wait_s := self._run.config.guard.model.book()) > 0:
             message = f"Waiting {wait_s:.1f} s: the budget for requests is used up."
             await self._run.emit(Notice("waiting", message, "warning"))
@@ -252,7 +255,7 @@ class ModelTurn:
         settings = {name: value for name, value in config.settings.items() if name not in ("store", "background")}
         request = ModelRequest(conversation=conversation, tool_choice="none", settings=settings, stream=False)
         collector, who = Collector(), config.who
-        await self._wait_for_budget()
+        await self._before_request()
         async with answering(config.model, request) as items:
             async for item in items:
                 if isinstance(item, AnsweredBy):

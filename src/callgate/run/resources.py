@@ -115,7 +115,10 @@ class Resources:
             if config.executor.is_live:  # The tools are known only now.
                 config.check_choice(request.tool_choice)
             use_files(config.model, request.uploads, session.id)
-            run = RunContext(config, session, lease, emit, person=request.person or self.elicit, deps=request.deps)
+            run = RunContext(
+                config, session, lease, emit,
+                person=request.person or self.elicit, before_model=request.before_model, deps=request.deps,
+            )  # fmt: skip
             task.stop = lambda: run.request_cancel("The user cancelled the run.")
             with running(session, run):
                 self.sessions.keep_leases(run.event_loop)

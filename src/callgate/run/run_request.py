@@ -18,7 +18,7 @@ from callgate.history.repair import repaired
 from callgate.host import Person
 from callgate.machine import facts
 from callgate.permission.approval import Approval
-from callgate.run.context import RunContext
+from callgate.run.context import BeforeModel, RunContext
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.inputs import usable_history
 from callgate.run.output import Output, output_of
@@ -55,6 +55,8 @@ class RunRequest:
     """The object for tools that declare it; it is never journalled."""
     person: Person | None = None
     """Answers questions of MCP servers in this run; None for the gate's `elicit`."""
+    before_model: BeforeModel | None = None
+    """Awaited before every request to a model, whatever it is for."""
 
 
 def new_request(

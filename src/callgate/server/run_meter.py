@@ -62,23 +62,30 @@ class RunMeter:
         self._began = False
         self._is_asking = False
         """True if the model works on an answer, or is just about to."""
-        self._called = False
-        """True if the answer had calls, so that the model will be asked again."""
+        self._before: Used | None = None
+        """Use of the run before its first request here."""
 
-    def watching(
-        self, watch: Callable[[Event], Awaitable[None]], before_next: More | None = None
-    ) -> Callable[[Event], Awaitable[None]]:
+    def watching(self, watch: Callable[[Event], Awaitable[None]]) -> Callable[[Event], Awaitable[None]]:
         """Return the watcher of a run that works itself, and does not only repeat what another one came to."""
         self._began = self._is_asking = True
 
         async def watched(event: Event) -> None:
             self.add_event(event)
             await watch(event)
-            if before_next is not None and isinstance(event, TurnEnded) and (self._called or event.finish_reason != "STOP"):
-                self._called = False
-                await before_next(Used(self._usage.total_tokens, self._cost), self.expected())
 
         return watched
+
+    async def before_model(self, usage: Usage, cost: float, *, more: More) -> None:
+        """Ask for `more` before a request to the model, unless it is the first, by what the whole run has used by now."""
+        if self._before is None:
+            self._before = Used(usage.total_tokens, cost)
+            return
+        # No event reports what a summary has used.
+        unseen = usage.total_tokens - self._before.tokens - self._usage.total_tokens
+        if unseen > 0:
+            self._usage += Usage(total_tokens=unseen)
+        self._cost = max(self._cost, cost - self._before.cost)
+        await more(Used(self._usage.total_tokens, self._cost), self.expected())
 
     def expected(self) -> Used:
         """Return about what the next answer will use."""
@@ -95,7 +102,6 @@ class RunMeter:
             self._is_asking = True
         elif isinstance(event, CallFinished):
             self._sent += round(len(str(event.result.value)) * TOKENS_PER_BYTE)
-            self._called = True
         elif size := written_bytes(event):
             if not self._received:
                 self._sent = max(self._sent, self._context())

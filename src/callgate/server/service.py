@@ -552,11 +552,15 @@ class Service:
             )
             if self._asks_followers:
                 request = replace(request, person=RunPerson(CURRENT.get(), self.options.approval_s))
-            return await gate.run_request(request, watch if meter is None else meter.watching(watch, before_next))
+            if meter is None:
+                return await gate.run_request(request, watch)
+            request = replace(request, before_model=partial(meter.before_model, more=more))
+            return await gate.run_request(request, meter.watching(watch))
 
-        async def before_next(spent: Used, expected: Used) -> None:
+        async def more(spent: Used, expected: Used) -> None:
             if place.admission is not None and (error := await place.admission.extend(spent, expected)) is not None:
                 CURRENT.get().interrupt(error)
+                await asyncio.sleep(0)  # It ends here, and not after the request.
 
         if keyed is None:
             return work
