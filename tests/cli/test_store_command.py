@@ -336,6 +336,27 @@ raise SystemExit(main(["store", "backup", {str(tmp_path / "b.db")!r}, "--store",
     assert {file.name for file in tmp_path.iterdir() if not file.name.startswith("s.db-")} == {"s.db"}
 
 
+def test_a_backup_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 3)
+    program = f"""
+import os, signal
+from callgate.cli import main, store
+store._seal = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+raise SystemExit(main(["store", "backup", {str(tmp_path / "b.db")!r}, "--store", {str(tmp_path / "s.db")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + 15, done.stderr
+    assert {file.name for file in tmp_path.iterdir() if not file.name.startswith("s.db-")} == {"s.db"}
+
+
+@pytest.mark.parametrize(
+    "words", [("store", "backup", "b.db"), ("sessions", "delete", "s0"), ("sessions", "list"), ("chat",), ("serve",)]
+)
+def test_a_store_without_a_name_is_not_the_usual_one(words: tuple[str, ...]) -> None:
+    code, out = shell(*words, "--store", "")
+    assert (code, "--store" in out and "it is empty" in out) == (2, True), out
+
+
 def test_a_restore_does_not_change_the_backup_and_can_read_one_that_nobody_may_write(tmp_path: Path) -> None:
     filled(tmp_path / "s.db", 2)
     (tmp_path / "kept").mkdir()

@@ -91,6 +91,23 @@ def test_an_answer_by_the_approvals_route_goes_on_in_the_background(serve, delet
     assert shown["contents"][-1]["parts"] == [{"text": "Done."}]
 
 
+@pytest.mark.parametrize("route", ["chat", "approvals"])
+def test_a_yes_where_the_tool_is_not_there_is_refused_and_the_call_waits_on(serve, delete, ran, tmp_path, route) -> None:
+    store = str(tmp_path / "s.db")
+    site, other = (serve(Gate(script("a"), tools, policy=ASK, store=store)) for tools in ([delete], []))
+    answer = site.chat({"prompt": "Delete a.", "session": "s"})
+    (approval,) = answer.json["approvals"]
+    if route == "chat":
+        refused = other.chat({"session": "s", "answers": {approval["call_id"]: "yes"}})
+    else:
+        refused = other.post(f"/api/v1/approvals/s/{approval['call_id']}", {"answer": "yes"})
+    assert refused.error == (422, "invalid_request"), refused.body
+    assert "'delete'" in refused.json["message"]
+    assert site.get("/api/v1/approvals").json == {"approvals": [approval]}
+    assert site.chat({"session": "s", "answers": {approval["call_id"]: "yes"}}).status == 200
+    assert ran == ["a"]
+
+
 def test_always_is_a_rule_of_the_session_that_shows_and_holds(serve, delete, ran) -> None:
     model = ScriptedModel([call("delete", name="a"), "One.", call("delete", name="a"), "Two."])
     site = serve(Gate(model, [delete], policy=ASK))

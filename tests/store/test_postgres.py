@@ -199,6 +199,8 @@ def test_an_append_to_a_locked_session_waits_without_holding_up_others_and_can_b
                 monkeypatch.setattr(database, "LOCKED_S", 0.05)
                 with pytest.raises(StoreError, match=r"'a' in postgresql.* locked by another transaction"):
                     await store.renew(mine)
+                with pytest.raises(SessionBusyError, match="'a' was not deleted"):
+                    await store.delete("a")
 
     run(story())
 

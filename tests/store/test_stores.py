@@ -82,6 +82,8 @@ def test_an_owner_who_was_replaced_cannot_write_any_more(open_it: Open) -> None:
             await store.append(old, [B], position=1)
         with pytest.raises(SessionLostError):
             await store.renew(old)
+        if isinstance(store, SqlStore):
+            assert store.statistics.lost == 1
         await store.release(old)  # Not theirs to give any more.
         await store.append(new, [C], position=1)
         assert await store.load("x") == [A, C]

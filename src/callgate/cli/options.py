@@ -101,7 +101,16 @@ def _sessions_here(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(id, help=title) for id, title in found if id.startswith(incomplete)]
 
 
-store_option = click.option("--store", metavar="PATH|URL", help="Store of sessions: a SQLite file or postgresql://...")
+def _named(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty name, as of a variable that is not set: it would mean the usual store."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty: name the store, or leave the option out")
+    return value
+
+
+store_option = click.option(
+    "--store", metavar="PATH|URL", callback=_named, help="Store of sessions: a SQLite file or postgresql://..."
+)
 
 workers_option = click.option(
     "--workers",

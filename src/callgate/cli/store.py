@@ -9,7 +9,9 @@ import contextlib
 import glob
 import os
 import secrets
+import signal
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -95,12 +97,30 @@ def _dialect(place: str) -> Dialect:
     return opened.dialect
 
 
+@contextlib.contextmanager
+def _ending_by_terminate() -> Generator[None]:
+    """Let SIGTERM end the program as an exception, so that it cleans up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 # Copies ------------------------------------------------------------------------------------------------------------------
 
 
 @store.command("backup", short_help="A copy in a file, while the store is in use.")
 @click.argument("target", type=click.Path(dir_okay=False))
 @store_option
+@_ending_by_terminate()
 def backup(target: str, *, store: str | None) -> None:
     """Copy the store to the file TARGET, which must not exist. Programs may go on writing meanwhile.
 

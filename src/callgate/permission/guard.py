@@ -184,8 +184,12 @@ class Guard:
         """The fact that an answer makes. `running` has the values that the question was about, `confirm` its text.
 
         Raises:
-            UsageError: it is no answer, or does not confirm a call that must be confirmed.
+            UsageError: it is no answer, or does not confirm a call that must be confirmed, or nobody here can make the call.
         """
+        if not self.tools.knew(call.name) and answer not in ("no", "later") and getattr(answer, "answer", "") != "no":
+            raise UsageError(
+                f"the tool {call.name!r} of the call {call.id!r} is not there: answer 'no', or where the tool is"
+            )
         fact = self._answered(call, answer, running or self.reading(call))
         self.require_confirmation(call, answer, running, confirm)
         return fact

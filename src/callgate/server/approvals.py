@@ -104,6 +104,9 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
         HttpError: nothing waits for this answer, another one was given before, or its arguments do not fit the tool.
         SessionBusyError: another process holds the session and does not take the answer.
     """
+    failed = busy = SessionBusyError(
+        f"session {session!r} is in use, and its process did not take the answer: nothing was answered"
+    )
     for _ in range(TRIES):
         run = service.run_of(session)
         if run is not None and not run.is_over:
@@ -128,11 +131,10 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
         if not begun.never_began:
             await _journalled(service, begun, call_id)
             return begun.id
-        if not isinstance(begun.error, (SessionBusyError, UsageError)):
+        if not isinstance(begun.error, (SessionBusyError, UsageError)) or not service.remote_answers.is_shared:
             raise begun.error or AssertionError("a run that failed has an error")
-        if not service.remote_answers.is_shared:
-            raise begun.error
-    raise SessionBusyError(f"session {session!r} is in use, and its process did not take the answer: nothing was answered")
+        failed = begun.error if isinstance(begun.error, UsageError) else busy
+    raise failed
 
 
 async def _journalled(service: Service, run: Run, call_id: str) -> None:

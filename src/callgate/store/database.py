@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
-from callgate.store.dialect import AwayError, Dialect, LockedError, LockTimeoutError, Transaction
+from callgate.store.dialect import AwayError, Dialect, LockedError, LockTimeoutError, StillLockedError, Transaction
 from callgate.store.lane import STUCK_MAX, Lane, Operation, failure
 from callgate.store.statistics import StoreStatistics
 
@@ -150,7 +150,7 @@ class Database:
                 is_alone, now_s = isinstance(error, LockTimeoutError), time.monotonic()
                 next_s = now_s - tried_s if is_alone else 0.0  # How long the next try would take.
                 if now_s + next_s >= until_s:
-                    raise StoreError(
+                    raise StillLockedError(
                         f"{error} in {self._dialect.place} has been locked by another transaction for "
                         f"{now_s - until_s + limit_s:.1f} s: see which process has it, and try again"
                     ) from None

@@ -8,7 +8,16 @@ from typing import Any, Literal, Protocol, TypeAlias
 from callgate.errors import CallgateError, StoreError
 from callgate.store.answer_signal import AnswerSignal
 
-__all__ = ["AwayError", "DamagedStoreError", "Dialect", "LockTimeoutError", "LockedError", "Passing", "Transaction"]
+__all__ = [
+    "AwayError",
+    "DamagedStoreError",
+    "Dialect",
+    "LockTimeoutError",
+    "LockedError",
+    "Passing",
+    "StillLockedError",
+    "Transaction",
+]
 
 Passing: TypeAlias = Literal["locked", "away", "stale"]
 """The kinds of errors that may be over soon: a lock was waited for in vain; the database cannot be reached, or has closed
@@ -21,6 +30,10 @@ class LockedError(CallgateError):
 
 class LockTimeoutError(LockedError):
     """The same, but the database has waited for it, and others of the same commit with it."""
+
+
+class StillLockedError(StoreError):
+    """A row was locked by another transaction for too long."""
 
 
 class AwayError(StoreError):

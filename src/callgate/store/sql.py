@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from callgate.store import owner as owners
 from callgate.store.answers import SqlAnswers, spend_answers
 from callgate.store.claims import SqlClaims
 from callgate.store.database import Database
-from callgate.store.dialect import Dialect, LockedError, Transaction
+from callgate.store.dialect import Dialect, LockedError, StillLockedError, Transaction
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, last_title, title_of
 from callgate.store.sql_principals import SqlPrincipals, leave_name
 from callgate.store.statistics import StoreStatistics
@@ -77,6 +78,8 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
         self._replica_after_s = -math.inf
         """Time from which the replica may be queried again."""
         self._is_durable = durable == "everything"
+        self._lost: deque[tuple[str, int]] = deque(maxlen=1000)
+        """Leases that are counted as lost."""
         self._tried_s = -math.inf
         """Time of the last attempt to write after a failure."""
 
@@ -371,7 +374,10 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             tx.has_forgotten = True
             return True
 
-        return await self._database.attempt(work, durable=True, silence_s=self.patience_s)
+        try:
+            return await self._database.attempt(work, durable=True, silence_s=self.patience_s)
+        except StillLockedError as error:
+            raise SessionBusyError(f"session {session!r} was not deleted: {error}") from error
 
     async def check_writes(self, within_s: float) -> None:
         """See whether something can be written: by what was written last, or else by a row that is gone with its commit.
@@ -403,7 +409,9 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
             await self._replica.aclose()
 
     def _lost_error(self, lease: Lease) -> SessionLostError:
-        self.statistics.count("lost")
+        if (lease.session, lease.fence) not in self._lost:  # Its renewal finds out, and so does what is written.
+            self._lost.append((lease.session, lease.fence))
+            self.statistics.count("lost")
         return SessionLostError(
             f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
         )

@@ -217,6 +217,10 @@ class Executor:
         """Return the definition of one tool, by its own name."""
         return self._ever[name].definition
 
+    def knew(self, name: str) -> bool:
+        """Return whether there is a tool of this name, or was one."""
+        return name in self._ever
+
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
