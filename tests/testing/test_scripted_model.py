@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from callgate import FunctionCall, Gate, ScriptedModel
+from callgate import AnthropicModel, FunctionCall, Gate, InteractionsModel, OpenAIModel, OpenAIResponsesModel, ScriptedModel
 from callgate.errors import BlockedError
 from callgate.models.gemini import GeminiModel
-from callgate.testing import FakeGemini, call
+from callgate.testing import FakeAnthropic, FakeGemini, FakeInteractions, FakeOpenAI, answer, call
 
 PART = {"functionCall": {"name": "add", "args": {"a": 1}}}
 FORMS = {
@@ -49,3 +49,25 @@ def test_fields_of_a_part_may_be_spelled_in_snake_case() -> None:
 def test_a_response_without_candidates_is_one_too() -> None:
     with pytest.raises(BlockedError):
         asyncio.run(Gate(ScriptedModel([{"promptFeedback": {"blockReason": "SAFETY"}}])).run("x"))
+
+
+@pytest.mark.parametrize(
+    ("server", "model"),
+    [
+        (FakeOpenAI, OpenAIModel),
+        (FakeOpenAI, OpenAIResponsesModel),
+        (FakeAnthropic, AnthropicModel),
+        (FakeInteractions, InteractionsModel),
+    ],
+)
+def test_the_usage_of_an_answer_is_told_by_every_server_in_its_own_format(server: Any, model: Any) -> None:
+    usage = {"promptTokenCount": 10, "cachedContentTokenCount": 4, "candidatesTokenCount": 7, "totalTokenCount": 17}
+
+    async def told() -> list[Any]:
+        async with server([answer("ok", usage=usage)]) as fake:
+            env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}
+            where = {"env": env} if model is InteractionsModel else {"base_url": fake.base_url, "api_key": "k"}
+            reply = await Gate(model("gemini-2.5-flash", **where)).run("x")
+        return [reply.text, reply.usage.input_tokens, reply.usage.cached_tokens, reply.usage.output_tokens]
+
+    assert asyncio.run(told()) == ["ok", 10, 4, 7]

@@ -24,8 +24,8 @@ from callgate.testing.scripted_model import script_part
 from callgate.types import FunctionCall, JsonObject, Part
 
 __all__ = [
-    "Answer", "Chunk", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "partial_args", "raw", "text",
-    "thought", "to_answer",
+    "Answer", "Chunk", "Counts", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "partial_args",
+    "raw", "text", "thought", "to_answer",
 ]  # fmt: skip
 
 Chunk: TypeAlias = JsonObject | bytes
@@ -33,6 +33,28 @@ Chunk: TypeAlias = JsonObject | bytes
 
 Cut: TypeAlias = int | Sequence[str] | None
 """Chunks of a text for streaming: so many pieces, these pieces, or (None) a few words at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The tokens of one answer and of what it answers."""
+
+    prompt: int
+    cached: int
+    """Those of `prompt` that came out of a cache."""
+    thoughts: int
+    spoken: int
+    """Without the thoughts."""
+
+    @property
+    def written(self) -> int:
+        """All that the model wrote."""
+        return self.thoughts + self.spoken
+
+    @property
+    def total(self) -> int:
+        """The tokens of the prompt and of the answer."""
+        return self.prompt + self.written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +72,18 @@ class Answer:
     """True if calls carry ids; None means as the model does: from Gemini 3 on, on the Developer API."""
     signed: bool | None = None
     """True if the answer carries a thought signature; None means as the model does: from Gemini 3 on."""
+    usage: Mapping[str, Any] | None = None
+    """Token counts in Gemini's words, as `promptTokenCount`; None counts what is sent."""
+
+    def counts(self, *, prompt: int, thoughts: int, spoken: int) -> Counts:
+        """The token counts: what `usage` says, and else the given ones."""
+        said = self.usage or {}
+        return Counts(
+            prompt=said.get("promptTokenCount", prompt),
+            cached=said.get("cachedContentTokenCount", 0),
+            thoughts=said.get("thoughtsTokenCount", 0 if said else thoughts),
+            spoken=said.get("candidatesTokenCount", spoken),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +143,7 @@ def to_answer(item: Any) -> Answer | Ready:
         return item
     if isinstance(item, str):
         return text(item)
-    if isinstance(item, ScriptedAnswer) and "usageMetadata" not in item:
+    if isinstance(item, ScriptedAnswer):
         return _from_script(item)
     items: list[Any] = cast("list[Any]", item) if isinstance(item, list) else [item]
     if len(items) == 1 and isinstance(as_object(items[0]).get("parts"), list):
@@ -132,6 +166,7 @@ def _from_script(item: ScriptedAnswer) -> Answer:
         parts=tuple(as_object(candidate.get("content")).get("parts", ())),
         finish_reason=candidate.get("finishReason"),
         finish_message=candidate.get("finishMessage"),
+        usage=item.get("usageMetadata"),
     )
 
 
@@ -216,6 +251,7 @@ def chunks_of(  # noqa: PLR0913 - what an answer depends on
         usage |= {"cachedContentTokenCount": cached_tokens} if cached_tokens else {}
         usage |= {"thoughtsTokenCount": thoughts} if thoughts else {}
         usage["totalTokenCount"] = prompt_tokens + spoken + thoughts
+        usage = usage if given.usage is None else dict(given.usage)
         messages.append({
             "candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": response_id,
         })  # fmt: skip

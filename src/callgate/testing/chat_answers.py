@@ -185,13 +185,14 @@ def _call_pieces(call: JsonObject, style: Style) -> Iterator[JsonObject]:
 
 def _usage(given: Answer, prompt_tokens: int) -> JsonObject:
     thoughts = sum(tokens_of(part) for part in given.parts if part.get("thought"))
-    spoken = sum(tokens_of(part) for part in given.parts) or 1
+    written = sum(tokens_of(part) for part in given.parts) or 1
+    counts = given.counts(prompt=prompt_tokens, thoughts=thoughts, spoken=written - thoughts)
     return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": spoken,
-        "total_tokens": prompt_tokens + spoken,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": thoughts},
+        "prompt_tokens": counts.prompt,
+        "completion_tokens": counts.written,
+        "total_tokens": counts.total,
+        "prompt_tokens_details": {"cached_tokens": counts.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": counts.thoughts},
     }
 
 

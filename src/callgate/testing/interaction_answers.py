@@ -61,13 +61,14 @@ def status_of(given: Answer, steps: Sequence[JsonObject], *, stored: bool) -> st
     return _STATUSES.get(given.finish_reason or "STOP", "failed")
 
 
-def usage_of(steps: Sequence[JsonObject], input_tokens: int) -> JsonObject:
+def usage_of(steps: Sequence[JsonObject], input_tokens: int, given: Answer) -> JsonObject:
     """Token counts in the service's words."""
     thoughts = sum(_tokens(step) for step in steps if step.get("type") == "thought")
     spoken = sum(_tokens(step) for step in steps if step.get("type") != "thought")
+    counts = given.counts(prompt=input_tokens, thoughts=thoughts, spoken=spoken)
     return {
-        "total_input_tokens": input_tokens, "total_cached_tokens": 0, "total_output_tokens": spoken,
-        "total_thought_tokens": thoughts, "total_tool_use_tokens": 0, "total_tokens": input_tokens + spoken + thoughts,
+        "total_input_tokens": counts.prompt, "total_cached_tokens": counts.cached, "total_output_tokens": counts.spoken,
+        "total_thought_tokens": counts.thoughts, "total_tool_use_tokens": 0, "total_tokens": counts.total,
     }  # fmt: skip
 
 

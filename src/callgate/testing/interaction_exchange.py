@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callgate.testing.answers import Ready, encode_json, to_answer
+from callgate.testing.answers import Answer, Ready, encode_json, to_answer
 from callgate.testing.exchange import SSE_TYPE, Body, Exchange
 from callgate.testing.google_fields import as_list, as_object
 from callgate.testing.interaction_answers import events_of, example_interaction_call, status_of, steps_of, usage_of
@@ -81,10 +81,11 @@ class InteractionExchange(Exchange):
             if made["status"] == "failed":
                 error = {"code": str(given.finish_reason).lower(), "message": given.finish_message or ""}
                 made["errors"] = [error]
+        said = Answer() if isinstance(given, Ready) else given
         who = {name: self.wire[name] for name in ("model", "agent") if name in self.wire}
         made = {
             "object": "interaction", "created": _CREATED, "updated": _CREATED, **who, "steps": steps,
-            "usage": usage_of(steps, -(-len(self.request.body) // 4)), **made,
+            "usage": usage_of(steps, -(-len(self.request.body) // 4), said), **made,
         }  # fmt: skip
         if self.is_stored:
             made = {"id": self._new_id(), **made}

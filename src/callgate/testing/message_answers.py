@@ -33,9 +33,13 @@ def message_chunks(given: Answer | Ready, mint: Mint, *, model: str, stream: boo
     blocks = [*_blocks(given, mint)]
     ending = {"stop_reason": _reason(given, blocks), "stop_sequence": None}
     thoughts = sum(tokens_of(part) for part in given.parts if part.get("thought"))
+    written = sum(map(tokens_of, given.parts)) or 1
+    counts = given.counts(prompt=input_tokens, thoughts=thoughts, spoken=written - thoughts)
+    # Here the tokens out of a cache are not counted among the input's.
     usage: JsonObject = {
-        "input_tokens": input_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
-        "output_tokens": sum(map(tokens_of, given.parts)) or 1, "output_tokens_details": {"thinking_tokens": thoughts},
+        "input_tokens": counts.prompt - counts.cached, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": counts.cached, "output_tokens": counts.written,
+        "output_tokens_details": {"thinking_tokens": counts.thoughts},
     }  # fmt: skip
     head: JsonObject = {"id": f"msg_{mint.new_id(24)}", "type": "message", "role": "assistant", "model": model}
     if not stream:

@@ -121,10 +121,11 @@ def _summary_events(block: JsonObject, at: JsonObject, given: Answer) -> Iterato
 def _usage(given: Answer, input_tokens: int) -> JsonObject:
     thoughts = sum(tokens_of(part) for part in given.parts if part.get("thought"))
     written = sum(map(tokens_of, given.parts)) or 1
+    counts = given.counts(prompt=input_tokens, thoughts=thoughts, spoken=written - thoughts)
     return {
-        "input_tokens": input_tokens, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": written, "output_tokens_details": {"reasoning_tokens": thoughts},
-        "total_tokens": input_tokens + written,
+        "input_tokens": counts.prompt, "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
+        "output_tokens": counts.written, "output_tokens_details": {"reasoning_tokens": counts.thoughts},
+        "total_tokens": counts.total,
     }  # fmt: skip
 
 
