@@ -212,6 +212,12 @@ def test_a_wrong_key_is_an_auth_error_although_google_says_400() -> None:
     assert type(of_body(400, message="No.", details=[{"reason": "API_KEY_INVALID"}]).error) is AuthError
 
 
+def test_a_cached_content_that_does_not_exist_is_a_refused_request_although_google_says_403() -> None:
+    told = of_body(403, message="CachedContent not found (or permission denied)", status="PERMISSION_DENIED").error
+    assert isinstance(told, InvalidRequestError)
+    assert (told.field, told.status) == ("cached_content", "PERMISSION_DENIED")
+
+
 def test_messages_are_bounded_and_without_control_characters() -> None:
     told = str(of_body(500, message="a\x1b[31m\n\r\x00b" + "x" * 10_000).error)
     assert len(told) < 2_200

@@ -41,6 +41,7 @@ _NO_FILE = re.compile(
     r"\bfiles?[ /](?:files/)?([\w-]{1,100}) (?:or it may not exist|is not found|was not found|not found|does not exist)",
     re.IGNORECASE,
 )
+_NO_CACHE = re.compile(r"\bCachedContent not found", re.IGNORECASE)
 _NO_MODEL = re.compile(r"models?/\S+ (?:is|was) not found|model .{0,200}not found", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:function calling|tool use|tools?) (?:is|are) not (?:enabled|supported)"
@@ -76,6 +77,10 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     if code in (403, 404) and (lost := _NO_FILE.search(message)):
         told = f"the server does not have the file {lost[1]!r} any more, to which the request refers ({named}): {message}"
         return refusal(InvalidRequestError(told, status=str(named), gone_file=f"files/{lost[1]}"))
+    if code in (403, 404) and _NO_CACHE.search(message):
+        # Google's word for it is that of a key without rights.
+        told = f"the server does not have the cached content of the request ({named}): {message}"
+        return refusal(InvalidRequestError(told, status=word, field="cached_content"))
     if code in (401, 403) or "API_KEY_INVALID" in reasons or (code == 400 and _BAD_KEY.search(message)):
         denied = AuthError(f"the server refused the key or its rights ({named}): {message}", status=word)
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
