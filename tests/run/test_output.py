@@ -330,8 +330,9 @@ def test_an_answer_that_was_stopped_is_an_error_with_the_reason(last: Any) -> No
 
 def test_a_run_out_of_tokens_ends_with_the_answer_that_it_had() -> None:
     model = ScriptedModel([answer("No.", usage={"promptTokenCount": 90, "totalTokenCount": 100})])
-    with pytest.raises(OutputError, match="does not fit") as caught:
+    with pytest.raises(OutputError, match=r"ended with token_limit before .*: the answer is not JSON") as caught:
         run(Gate(model, limits=Limits(run_tokens=50)).run("?", output=Weather))
+    assert caught.value.problems == ()
     assert caught.value.reply.finish_reason == "token_limit"
     assert caught.value.reply.text == "No."
 

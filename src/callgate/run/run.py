@@ -131,13 +131,16 @@ class Run:
     def _misfit(self, finish: facts.Finish) -> OutputError:
         """Return the error of a run without an answer that fits."""
         run = self._machine.run
-        if finish.reason not in ("output_error", "MAX_TOKENS") and not run.problems:
+        is_checked = finish.reason in ("output_error", "MAX_TOKENS")
+        if not is_checked:
             told = f"the run ended with {finish.reason} before there was an answer that fits output="
         else:
             asked = 1 + run.repairs
             told = f"the model's answer does not fit output= (asked {asked} time{'s' if asked > 1 else ''})"
         reply = self._machine.reply(self._context.session.id)
-        return OutputError(f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=run.problems)
+        return OutputError(
+            f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=run.problems if is_checked else ()
+        )
 
 
 def _ignore(records: Sequence[CallRecord]) -> None:
