@@ -361,3 +361,9 @@ def test_prices_that_are_none_are_refused() -> None:
     prices: Any = {"m": 0.3}
     with pytest.raises(UsageError, match="'m'"):
         Gate(ScriptedModel(["x"]), prices=prices)
+
+
+@pytest.mark.parametrize("option", [{"elicit": 5}, {"settings": {5: 1}}])
+def test_an_option_of_the_wrong_kind_is_refused_by_the_gate(option: Any) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(option))}=.*5.*: expected"):
+        Gate(ScriptedModel(["x"]), **option)

@@ -20,6 +20,7 @@ from callgate.tools.find_tools import FindTools
 from callgate.types import Limits
 
 if TYPE_CHECKING:
+    from callgate.mcp.host import Elicit
     from callgate.models import Mode
     from callgate.models.choice import Api
     from callgate.permission import Approve, AuditLog
@@ -38,6 +39,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     limits: Limits | None,
     policy: Policy | None,
     approve: Approve | None,
+    elicit: Elicit | None,
     store: Store | str | PathLike[str] | None,
     rates: RateLimits | None,
     audit: AuditLog | str | PathLike[str] | None,
@@ -59,7 +61,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         raise UsageError(f"tools_shown={tools_shown!r:.200}: use a number from 0 to {shown_max}, or None for all tools")
     if compaction not in ("summary", "trim"):
         raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
-    given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
+    given = {"limits": limits, "policy": policy, "approve": approve, "elicit": elicit, "rates": rates, "prices": prices}
     functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
     limits, policy = limits or Limits(), policy or Policy()
     executor = Executor(functions, limits=limits, aliases=tool_aliases)

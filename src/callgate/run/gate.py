@@ -101,7 +101,7 @@ class Gate(RunMethods):
 
         self._config = build_config(
             model, tools, system=system, mode=mode, api=api, settings=settings, limits=limits, policy=policy,
-            approve=approve, store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown,
+            approve=approve, elicit=elicit, store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown,
             tool_aliases=tool_aliases, prices=prices, compaction=compaction, durable=durable,
         )  # fmt: skip
         self._resources = Resources(self._config, elicit)

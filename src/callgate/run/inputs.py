@@ -53,6 +53,7 @@ _PARTS: Mapping[str, tuple[Any, str]] = {
     "settings": (Mapping, "names and values, as in settings={'temperature': 0}"),
     "prices": ((Mapping, PriceTable), "prices by model, as in prices={'gemini-3.8-flash': Price(input=0.3, output=2.5)}"),
     "system": (str, "text"),
+    "elicit": (Callable, "a function that is called with a question of an MCP server"),
     "approve": (Callable, "a function that is called with a call, its definition and the reason for asking"),
 }
 
@@ -66,6 +67,11 @@ def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
     for name, (kind, expected) in _PARTS.items():
         if given.get(name) is not None and not isinstance(given[name], kind):
             raise UsageError(f"{name}={given[name]!r:.200}: expected {expected}")
+    for name in cast("Mapping[Any, Any]", given.get("settings") or {}):
+        if not isinstance(name, str):
+            raise UsageError(
+                f"settings={given['settings']!r:.200}: expected {_PARTS['settings'][1]}; {name!r:.200} is no name"
+            )
     _require_three(given.get("approve"))
     if tools is None:
         return ()
