@@ -100,6 +100,16 @@ def test_a_large_file_is_uploaded_in_pieces_with_progress_waited_for_and_referre
     run(body)
 
 
+def test_a_prompt_with_a_part_that_cannot_be_sent_is_refused_before_anything_is_uploaded(video: Path) -> None:
+    async def body() -> None:
+        async with FakeGemini(["A film."]) as fake, Gate(model_of(fake)) as gate:
+            with pytest.raises(UsageError, match="no field 'txt'"):
+                await gate.run([video, {"txt": "What is this?"}])
+            assert fake.requests == []
+
+    run(body)
+
+
 def test_an_upload_whose_connection_breaks_goes_on_where_the_server_stands(video: Path) -> None:
     async def body() -> None:
         async with FakeGemini(["A film."]) as fake, Gate(model_of(fake)) as gate:

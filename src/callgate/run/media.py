@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from callgate.content.build import media_part
-from callgate.content.prompt import Prompt
+from callgate.content.prompt import Prompt, user_content
 from callgate.content.read import is_response, media_of, parts_of, response_media
 from callgate.errors import UsageError
 from callgate.events import Event, Notice
@@ -84,6 +84,8 @@ async def sendable_prompt(
         return prompt, ()
     from callgate.media_files import INLINE_BYTES_MAX, name_of, read_media, with_type  # Most prompts are text.
 
+    # What cannot be sent is refused before anything is uploaded.
+    user_content([_STAND_IN if isinstance(item, Media) or _media_in(item) else item for item in cast("list[Any]", items)])
     files, uploaded = files_of(model), dict[str, UploadedFile]()
     used = await sent_before() if files is not None and files.takes_uploads else 0
     sent: list[Any] = []
@@ -157,6 +159,9 @@ async def delete_caches(model: Model, journal: Sequence[Fact]) -> None:
         if delete_cached is not None:
             await delete_cached(lambda: RunMachine(journal).conversation.encoded)
 
+
+_STAND_IN = "media"
+"""For media where the rest of a prompt is checked."""
 
 # Internals ---------------------------------------------------------------------------------------------------------------
 
