@@ -914,6 +914,9 @@ def test_wrong_arguments_of_a_gate_say_what_to_do():
         Gate(ScriptedModel([]), mode="magic")  # pyright: ignore
     with pytest.raises(UsageError, match="use a path for SQLite, or a URL that begins with postgresql://"):
         Gate(ScriptedModel([]), store="mysql://x")
+    for store in (":memory:", "sqlite://", "sqlite:///:memory:", "sqlite:/x.db", "postgresql:/x", "file:x.db?mode=memory"):
+        with pytest.raises(UsageError, match="use a path for SQLite"):
+            Gate(ScriptedModel([]), store=store)
     with pytest.raises(UsageError, match=r"neither one of .* nor a tool \('add'\)"):
         run(Gate(ScriptedModel([]), [add]).run("Go", tool_choice="nope"))
     with pytest.raises(UsageError, match="needs tools"):

@@ -8,6 +8,7 @@ write any more once another has taken over.
 from __future__ import annotations
 
 import os
+import re
 
 from callgate.errors import UsageError
 from callgate.store.idempotency import Claim, IdempotencyKeys
@@ -18,6 +19,8 @@ __all__ = ["LEASE_S", "Claim", "Durability", "IdempotencyKeys", "Lease", "Memory
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"
+_NO_PATH = re.compile(r"$|:memory:$|file:|.*://|[A-Za-z][\w+.-]+:/")
+"""What is written for a database of another kind, or in a URL from which a slash is gone; a drive has one letter."""
 
 
 def open_store(
@@ -55,8 +58,11 @@ def open_store(
     path = store.removeprefix(_SQLITE)
     from callgate.config.url_secrets import shown_url
 
-    if "://" in path or not path:
-        raise UsageError(f"store={shown_url(store)!r}: use a path for SQLite, or a URL that begins with postgresql://")
+    if _NO_PATH.match(path):
+        raise UsageError(
+            f"store={shown_url(store)!r}: use a path for SQLite, or a URL that begins with postgresql://; "
+            "without store= sessions are kept in memory"
+        )
     if replica is not None:
         raise UsageError(f"replica={shown_url(replica)!r}: a SQLite file has none; leave it out")
     return sqlite_store(path, durable=durable, read_only=read_only)
