@@ -599,9 +599,10 @@ def test_approval_that_fails_or_says_nonsense_is_a_no(caplog: pytest.LogCaptureF
     [
         (
             True,
-            "UsageError: approve answered True: use 'yes', 'no', 'always', 'later' or a FunctionCall; for True use 'yes'",
+            "UsageError: the answer to 'write' is True: use 'yes', 'no', 'always', 'later' or a FunctionCall; "
+            "for True use 'yes'",
         ),
-        (None, "UsageError: approve answered None: use 'yes', 'no', 'always', 'later' or a FunctionCall"),
+        (None, "UsageError: the answer to 'write' is None: use 'yes', 'no', 'always', 'later' or a FunctionCall"),
         (RuntimeError("broken"), "RuntimeError: broken"),
     ],
 )

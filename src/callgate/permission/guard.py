@@ -197,14 +197,14 @@ class Guard:
     def _answered(self, call: FunctionCall, answer: Approval, running: RunningValues) -> facts.ApprovalAnswered:
         if isinstance(answer, Answered):
             if answer.args is not None and answer.answer != "yes":
-                raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
+                raise UsageError(f"the answer {answer.answer!r} has other arguments: these go with 'yes' alone")
             plain = answer.answer if answer.args is None else replace(call, args=answer.args)
             fact = self._answered(call, plain, running)
             return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])), by=answer.by)
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
                 raise UsageError(
-                    f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
+                    f"the answer is a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
                     " can be changed"
                 )
             args = sanitize_args(answer.args)
@@ -212,7 +212,9 @@ class Guard:
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):
             meant = f"; for {answer} use {'yes' if answer else 'no'!r}" if isinstance(cast("Any", answer), bool) else ""
-            raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall{meant}")
+            raise UsageError(
+                f"the answer to {call.name!r} is {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall{meant}"
+            )
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
