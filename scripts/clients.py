@@ -78,6 +78,7 @@ class Client:
 
 
 WHOLE_ARGS = "a partial value needs arguments in pieces; Gemini sends those of a call in one"
+NOTHING_YET = "`aresponses()` hands nothing on of a stream that goes on, so there is nothing to leave"
 CLIENTS = (
     Client("openai (Python)", "openai_sdk.py", ("openai",)),
     Client("openai (Node.js)", "openai_sdk.mjs", ("openai",)),
@@ -97,7 +98,7 @@ CLIENTS = (
         ("langchain", "langchain-openai", "langchain-anthropic", "langchain-google-genai"),
     ),
     Client("pydantic-ai", "pydantic_ai_agents.py", ("pydantic-ai-slim[openai,anthropic,google]",)),
-    Client("LiteLLM", "litellm_calls.py", ("litellm", "mcp")),
+    Client("LiteLLM", "litellm_calls.py", ("litellm", "mcp"), {"`responses()`: abort": NOTHING_YET}),
     Client("llm", "llm_models.py", ("llm",)),
     Client(
         "instructor",
@@ -246,8 +247,15 @@ class Brain:
             cities = ["Oslo", "Rome"] if deed == "parallel" else ["Oslo"]
             return text(", ".join(results)) if results else _weather_calls(request, cities)
         if deed == "ours":
-            name = next((each for each in _names(request) if each.endswith("add")), "add")
-            return text(f"It is {results[0]}.") if results else calls((name, {"a": 1, "b": 2}))
+            if results:
+                return text(f"It is {results[0]}.")
+            names = _names(request)
+            name = next((each for each in names if each.endswith("add")), "add")
+            if (
+                name not in names and "ToolSearch" in names
+            ):  # Claude Code declares tools of servers when they are looked for.
+                return calls(("ToolSearch", {"query": "select:mcp__callgate__add", "max_results": 1}))
+            return calls((name, {"a": 1, "b": 2}))
         return text(EXPECTED["text"])
 
     async def _story(self, exchange: Exchange) -> None:
