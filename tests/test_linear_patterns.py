@@ -192,7 +192,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
     "prompted/arguments.py": ("_Loose.items _Loose.object _Loose.value", "`DEPTH_MAX`"),
     "prompted/describe.py": ("_kind _properties _sample", "a depth to which schemas are told"),
     "definitions/amazon_q.py": ("calls_from", _PLAIN),
-    "definitions/anthropic.py": ("_block _result_parts calls_from detect results_from", _PLAIN),
+    "definitions/anthropic.py": ("_block _block_of_result calls_from detect results_from", _PLAIN),
     "definitions/bedrock.py": ("detect", _PLAIN),
     "definitions/detection.py": ("_each _kinds read", _PLAIN),
     "definitions/function.py": ("_mentions tool", _TYPES),
@@ -200,7 +200,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
         "_instruction _only _part _parts_of _messages_from calls_from history_from results_from", _PLAIN
     ),
     "definitions/gemini_schema.py": ("_child json_schema_from", _PLAIN),
-    "definitions/interactions.py": ("_is_step calls_from detect", _PLAIN),
+    "definitions/interactions.py": ("_block_to _is_step calls_from detect", _PLAIN),
     "definitions/json_decoding.py": ("_Rewriting._named _Rewriting.of string_keys", _TYPES),
     "definitions/openai.py": ("_detect_all calls_from detect", _PLAIN),
     "definitions/python_types.py": ("_never_json", _TYPES),

@@ -52,9 +52,10 @@ def server() -> Iterator[Callable[[str], int]]:
     with contextlib.ExitStack() as stack:
 
         def port_of(kind: str) -> int:
-            if kind not in ports:
-                ports[kind] = free_port()
-                stack.enter_context(serving(kind, ports[kind]))
+            while kind not in ports:
+                port = free_port()
+                if stack.enter_context(serving(kind, port)).poll() is None:  # Else another program was quicker to take it.
+                    ports[kind] = port
             return ports[kind]
 
         yield port_of

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.build import media_part, text_part
-from callgate.content.fields import check_part
 from callgate.content.normalize import spelled_part
 from callgate.content.read import OBJECT, has_data, is_nonempty_text, role_of
 from callgate.errors import UsageError
@@ -97,6 +96,8 @@ def user_content(prompt: Prompt, *, is_journaled: bool = False) -> Content:
         parts = [part for item in items for part in _prompt_parts(item)]
     for part in () if is_journaled else parts:
         if not is_nonempty_text(part):
+            from callgate.content.fields import check_part  # Most prompts are text.
+
             check_part(part)
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")

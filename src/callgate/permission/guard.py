@@ -52,6 +52,10 @@ class Tools(Protocol):
         """The definition of one tool."""
         ...
 
+    def knew(self, name: str) -> bool:
+        """Return whether there is a tool of this name, or was one."""
+        ...
+
     def running_values(self, name: str, args: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The values that a tool gets for arguments, as plain data; empty if that is not known."""
         ...

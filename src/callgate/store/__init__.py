@@ -20,7 +20,7 @@ __all__ = ["LEASE_S", "Claim", "Durability", "IdempotencyKeys", "Lease", "Memory
 _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"
 _NO_PATH = re.compile(r"$|:memory:$|file:|.*://|[A-Za-z][\w+.-]+:/")
-"""What is written for a database of another kind, or in a URL from which a slash is gone; a drive has one letter."""
+"""Text that is no path: a database of another kind, or a URL from which a slash is gone (a drive has one letter)."""
 
 
 def open_store(

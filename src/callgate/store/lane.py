@@ -189,7 +189,7 @@ class Lane:
                 batch = [self.waiting.get(timeout=IDLE_S)]
                 break
             except queue.Empty:
-                self._leave_what_is_gone()
+                self._discard_if_moved()
                 if self._may_leave(self):
                     return None
         while len(batch) < BATCH_MAX and batch[-1].work is not None and not batch[-1].is_alone:
@@ -224,7 +224,7 @@ class Lane:
     def _commit(self, batch: Sequence[Operation]) -> None:
         """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
         self._is_due = time.monotonic() >= self._check_s
-        self._leave_what_is_gone()
+        self._discard_if_moved()
         is_reused = self._connection is not None
         self._blocked_since_s = time.monotonic()
         try:
@@ -243,7 +243,7 @@ class Lane:
         for operation, value, refusal in outcomes:
             operation.succeed(value) if refusal is None else operation.fail(refusal)
 
-    def _leave_what_is_gone(self) -> None:
+    def _discard_if_moved(self) -> None:
         if self._connection is not None and not self._dialect.is_in_place(self._connection):
             self._discard()
 

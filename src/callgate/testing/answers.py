@@ -41,14 +41,14 @@ class Counts:
 
     prompt: int
     cached: int
-    """Those of `prompt` that came out of a cache."""
+    """Tokens of `prompt` that came out of a cache."""
     thoughts: int
     spoken: int
-    """Without the thoughts."""
+    """Tokens of the answer without the thoughts."""
 
     @property
     def written(self) -> int:
-        """All that the model wrote."""
+        """The tokens that the model wrote."""
         return self.thoughts + self.spoken
 
     @property
