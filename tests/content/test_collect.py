@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from callgate import strict_json
 from callgate.content.collect import CALLS_MAX, Collector, ModelResponse, function_calls
 from callgate.content.read import has_data, is_signed
-from callgate.content.read_call import ARGS_CHARS_MAX
+from callgate.content.read_call import ARGS_CHARS_MAX, clean_part
 from callgate.content.response import to_function_response
 from callgate.content.salvage import salvaged_calls
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
@@ -392,6 +392,12 @@ _FIELDS = [
     "usageMetadata", "promptTokenCount", "new",
 ]  # fmt: skip
 _HALVES = st.sampled_from(["\ud800", "a\udfffb", "\ud83d\ude00"])
+
+
+def test_bad_arguments_that_are_deep_are_replaced_as_a_whole() -> None:
+    part = clean_part({"functionCall": {"name": "f", "args": {"x": deep(40, math.nan)}}})
+    problem = "the number nan is not finite"
+    assert (part.part, part.problem) == ({"functionCall": {"name": "f", "args": {"unreadable": problem}}}, problem)
 
 
 def deep(levels: int, value: Any = None) -> Any:

@@ -261,6 +261,14 @@ def test_a_recursion_that_cannot_be_sent_is_a_loss_where_it_is_cut() -> None:
     ]
 
 
+def test_alternatives_beside_a_cut_recursion_keep_only_its_type() -> None:
+    beside = {"$ref": "#/$defs/A", "anyOf": [tool(k=TEXT), TEXT]}
+    schema = {**tool(x={"$ref": "#/$defs/A"}), "$defs": {"A": tool(n=beside)}}
+    sent: Any = compile_schema(schema, field="parameters", surface="developer").schema
+    cut = sent["properties"]["x"]["properties"]["n"]["properties"]["n"]["properties"]["n"]
+    assert cut == {"type": "object", "properties": {"k": {"type": "string"}}}
+
+
 def test_alternatives_that_exclude_one_another_by_themselves_are_no_loss() -> None:
     def branch(tag: str) -> dict[str, Any]:
         return {**tool(kind={"const": tag}), "required": ["kind"]}
