@@ -133,7 +133,7 @@ export class ApprovalForm {
     for (const each of this.node.querySelectorAll("button, textarea, input")) each.disabled = isBusy;
   }
 
-  /** The card around it is drawn anew: whoever types in the form goes on where they were. */
+  /** The card around it is drawn anew: a person who types in the form goes on there. */
   leave() {
     this.focused = this.node.contains(document.activeElement) ? document.activeElement : null;
   }
