@@ -494,20 +494,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Call the test with each row, or each combination of the rows of several tables, and tell those that fail.
 
-    The same fixtures serve all of them: a test that changes one, or writes files, is parametrized instead.
+    The same fixtures serve all of them: a test that changes one, or writes files, is parametrized instead. With `-v -rP`,
+    the rows of the tests that pass are told too.
     """
     tables = [rows_of(*mark.args, **mark.kwargs) for mark in pyfuncitem.iter_markers("rows")]
     if not tables:
         return None
     fixtures = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     failed: list[Exception] = []
+    names: list[str] = []
     for rows in itertools.product(*tables):
+        names.append("; ".join(row.name for row in rows))
         arguments = {name: value for row in rows for name, value in row.arguments.items()}
         try:
             pyfuncitem.obj(**fixtures | arguments)
         except (Exception, pytest.fail.Exception) as error:
-            error.add_note(f"in row {'; '.join(row.name for row in rows)}")
+            error.add_note(f"in row {names[-1]}")
             failed.append(error)
+    if pyfuncitem.config.option.verbose > 0:
+        pyfuncitem.add_report_section("call", "rows", "\n".join(names))
     if len(failed) > 1:
         raise BaseExceptionGroup(f"{len(failed)} of {math.prod(map(len, tables))} rows fail", failed[:10])
     if failed:

@@ -65,7 +65,7 @@ def add_a_format(copy: Path) -> list[str]:
     }
     for name, value in files.items():
         (case / f"{name}.json").write_text(json.dumps(value))
-    return ["test_formats and cohere", "every_other and cohere"]
+    return ["test_formats and test_case", "a_tool_goes_from_every_format"]
 
 
 def add_a_model(copy: Path) -> list[str]:
@@ -133,7 +133,7 @@ def add_a_policy_rule(copy: Path) -> list[str]:
         ["longest: a text of that length is not", policy, "add", {"a": "abc"}, "allow"],
     ]
     table.write_text(json.dumps(cases))
-    return ["longest", "test_what_cannot_be_read", "names_every_field_of_a_rule"]
+    return ["a_row_of_the_table", "test_what_cannot_be_read", "names_every_field_of_a_rule"]
 
 
 RECIPES: tuple[Callable[[Path], list[str]], ...] = (add_a_format, add_a_model, add_a_tool_source, add_a_policy_rule)
@@ -153,7 +153,7 @@ def test_the_recipes_lead_to_a_tree_whose_tests_pass(copy: Path):
     files += ["tests/definitions/test_formats.py", "tests/definitions/test_convert.py", "tests/permission/test_policy.py"]
     files += ["tests/models/test_echo.py"]
     lint = ["ruff", "check", "--no-cache", "src"]
-    suite = ["pytest", "-v", "-p", "no:cacheprovider", "-k", " or ".join(f"({words})" for words in chosen), *files]
+    suite = ["pytest", "-v", "-rP", "-p", "no:cacheprovider", "-k", " or ".join(f"({words})" for words in chosen), *files]
     for command in (lint, suite):
         done = subprocess.run(
             [sys.executable, "-m", *command], cwd=copy, env=env, capture_output=True, text=True, timeout=120, check=False

@@ -127,7 +127,12 @@ def ray_command(*words: str) -> list[str]:
 
 
 def started(command: list[str], settings: dict[str, str] = SETTINGS) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **settings})
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(settings))
+
+
+def environment(settings: dict[str, str]) -> dict[str, str]:
+    """The environment of a program with these settings of Ray, and none that another test has made for this process."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | settings
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +202,7 @@ class Program:
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), *words],
-                stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **head.settings},
+                stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(head.settings),
             )  # fmt: skip
 
     def says(self) -> list[Any]:
@@ -269,7 +274,7 @@ def test_a_cluster_that_is_not_joined_in_time_is_an_error_and_joined_later_all_t
     script.write_text(LATE)
     ended = subprocess.run(
         [sys.executable, str(script), str(TOOLBOX), cluster.client],
-        capture_output=True, text=True, timeout=2 * PATIENCE_S, env={**os.environ, **cluster.settings}, check=False,
+        capture_output=True, text=True, timeout=2 * PATIENCE_S, env=environment(cluster.settings), check=False,
     )  # fmt: skip
     late = f"the Ray cluster at '{cluster.client}' was not joined within 0.001 s; is its head overloaded?"
     assert (ended.stdout.splitlines(), ended.returncode) == (
@@ -352,7 +357,7 @@ def commanded(
     tools = folder / "ancestor_tools.py"
     tools.write_text(ANCESTOR_TOOLS)
     with FakeGemini.in_thread(script) as fake, (folder / "said").open("wb") as said:
-        env = {**os.environ, **head.settings, "HOME": str(folder), "GEMINI_API_KEY": "k"}
+        env = environment({**head.settings, "HOME": str(folder), "GEMINI_API_KEY": "k"})
         env |= {"GOOGLE_GEMINI_BASE_URL": fake.base_url, "RAY_ADDRESS": head.direct if place == "ray" else ""}
         command = [sys.executable, "-m", "callgate", *words, "-T", str(tools), "--workers", place]
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env)
