@@ -126,13 +126,21 @@ def each_product(number: int, name: str, length: int, faults: set[tuple[int, str
 def test_all_rows_of_a_table_are_tried_and_those_that_fail_are_named(home: ModuleType) -> None:
     marks = each_product.pytestmark  # type: ignore[attr-defined]
     faults: set[tuple[int, str]] = set()
+    options = SimpleNamespace(verbose=0)
+    sections: list[tuple[str, ...]] = []
     item = SimpleNamespace(
         iter_markers=lambda _: marks,
         funcargs={"faults": faults},
         obj=each_product,
+        config=SimpleNamespace(option=options),
+        add_report_section=lambda *section: sections.append(section),
         _fixtureinfo=SimpleNamespace(argnames=["faults"]),
     )
     assert home.pytest_pyfunc_call(item) is True
+    assert sections == []
+    options.verbose = 1
+    assert home.pytest_pyfunc_call(item) is True
+    assert sections == [("call", "rows", "0: a, 1; 0: 1\n0: a, 1; 1: 2\n1: two letters; 0: 1\n1: two letters; 1: 2")]
     faults.add((2, "bc"))
     with pytest.raises(AssertionError) as one:
         home.pytest_pyfunc_call(item)
