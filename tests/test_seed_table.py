@@ -1532,7 +1532,7 @@ def a_fake_server_answers_and_refuses_like_google() -> None:
         address = f"{base_url}/v1beta/models/gemini-3.8-flash:generateContent"
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(address, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=180) as reply:
             return json.load(reply)
 
     asked = {"contents": [{"role": "user", "parts": [{"text": "Oslo?"}]}], "tools": declare([WEATHER]).tools}

@@ -23,7 +23,7 @@ pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
 pyte = pytest.importorskip("pyte", reason="pyte is not installed")
 pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed")
 
-PATIENCE_S = 30
+PATIENCE_S = 180
 FOOTER = re.compile(r"\n\S+  approval \w+  [^\n]*$")
 """The line below the prompt."""
 

@@ -106,7 +106,7 @@ def address() -> Iterator[str]:
 @contextlib.asynccontextmanager
 async def connected(url: str, mode: str, headers: dict[str, str] | None = None, **more: Any) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers, timeout=180) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, **more) as client,
     ):
         yield client
@@ -321,7 +321,7 @@ def test_a_call_cancelled_by_http_is_stopped(mode: str, address: str, tmp_path: 
 
 
 def test_sessions_are_kept_apart_ended_and_not_invented(address: str):
-    with httpx2.Client(headers=ACCEPT, timeout=30) as http:
+    with httpx2.Client(headers=ACCEPT, timeout=180) as http:
         opened = http.post(address, json=HELLO)
         session = opened.headers["mcp-session-id"]
         lists = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -459,7 +459,7 @@ def test_other_addresses_need_the_token_and_a_signal_ends_the_service():
                 results.append((await client.call_tool("add", {"a": 1, "b": 1})).structured_content)
                 process.send_signal(signal.SIGTERM)  # While a stream is open.
 
-        with httpx2.Client(headers=ACCEPT, timeout=30) as http:
+        with httpx2.Client(headers=ACCEPT, timeout=180) as http:
             for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {token}"}):
                 refused = http.post(url, json=HELLO, headers=given)
                 assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")

@@ -477,7 +477,7 @@ def test_a_hang_is_one_response_and_the_loop_goes_on():
 
 
 def test_twenty_calls_of_one_turn_overlap_async_and_sync():
-    both = threading.Barrier(20, timeout=30)
+    both = threading.Barrier(20, timeout=180)
 
     def meet() -> str:
         both.wait()
@@ -1169,7 +1169,7 @@ def test_an_interrupt_inside_of_a_run_never_leaves_its_caller_waiting(error: typ
     with Gate(Model([call("work"), "ok"], repeat_last=True), [work]) as gate:
         portal = gate._resources.portal
         outcome = in_thread(lambda: portal.run(watched()))
-        assert concurrent.futures.wait([outcome], timeout=30).done
+        assert concurrent.futures.wait([outcome], timeout=180).done
         assert isinstance(outcome.exception(), error | CallgateError | None)
         assert in_thread(lambda: gate.run_sync("Still there?", session="t")).result(30).ok
     assert raised == [where]

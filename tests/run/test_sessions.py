@@ -17,7 +17,7 @@ from callgate.machine.facts import Fact
 from callgate.store import Lease, MemoryStore
 from callgate.testing import call
 
-WAIT_S = 30
+WAIT_S = 180
 
 
 class Watched(MemoryStore):

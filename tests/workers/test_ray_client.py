@@ -23,7 +23,7 @@ from callgate.testing.fake_gemini import FakeGemini, call, text
 
 pytestmark = pytest.mark.slow
 TOOLBOX = Path(__file__).parent / "toolbox.py"
-PATIENCE_S = 120
+PATIENCE_S = 240
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DISABLE_IMPORT_WARNING": "1"}
 TOKENS = {**SETTINGS, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 """As `ray start` has it where nothing is said; it then makes the token up."""

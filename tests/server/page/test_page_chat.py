@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 180_000
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 

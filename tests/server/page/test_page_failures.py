@@ -12,7 +12,7 @@ import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=180_000)
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 180_000
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 
 # All that another theme can change is judged again in the dark.

@@ -34,7 +34,7 @@ def elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def post(served: Any, path: str, body: Any) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=180)
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     answer = json.loads(connection.getresponse().read())
     connection.close()

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 180_000
 NOTES = "# Notes\n\n- buy bread\n- call Ada\n"
 SIDE_BY_SIDE = re.compile("up to [34] calls ran at the same time")
 NEW_NOTES = "# Notes\n\n- buy bread and butter\n- call Ada\n- book the train to Graz\n"

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 180_000
 NOTES = "# Notes\n\n- buy bread\n- call Ada\n"
 
 
