@@ -132,6 +132,10 @@ def test_a_stored_interaction_with_own_tools_is_continued_by_its_id(client: Any)
     kept = client.interactions.get(first.id, include_input=True)
     assert ([step.type for step in kept.steps], kept.status) == (["user_input", "function_call"], "requires_action")
     assert (kept.steps[1].id, kept.steps[1].arguments) == (made.id, {"city": "Oslo"})
+    kept = client.interactions.get(second.id, include_input=True)
+    assert [(step.type, getattr(step, "result", None)) for step in kept.steps] == [
+        ("function_result", "-4"), ("model_output", None),
+    ]  # fmt: skip
     # The conversation goes on with the tools of the service.
     last = client.interactions.create(model="callgate", input="Whose weather?", previous_interaction_id=second.id)
     assert (last.output_text, len(model.requests[-1].contents)) == ("Oslo's.", 5)
@@ -456,6 +460,39 @@ def test_an_interaction_that_is_over_stays_so_while_the_next_one_begins(serve: C
     while (found := site.get(f"{place}/{other['id']}").json)["status"] == "in_progress":
         pass
     assert found["steps"][-1]["content"][0]["text"] == "Branch."
+
+
+def test_of_two_processes_that_go_on_with_one_interaction_at_once_each_has_an_answer_of_its_own(
+    serve: Callable[..., Site],
+) -> None:
+    store, stage = _HeldStore(), Stage()
+    sites = [serve(Gate(stage, [add], store=store)) for _ in range(2)]
+    stage.plays("One.", "Two.", "Branch.")
+    place = "/v1beta/interactions"
+    first = sites[0].post(place, {"model": "callgate", "input": "1"}).json
+    body = {"model": "callgate", "previous_interaction_id": first["id"], "background": True}
+    store.held = _session_of(first["id"])
+    going_on = sites[0].post(place, body | {"input": "2"}).json
+    other = sites[1].post(place, body | {"input": "or 2"}).json
+    store.held = ""
+    for site, one, said in ((sites[0], going_on, "2"), (sites[1], other, "or 2")):
+        while (found := site.get(f"{place}/{one['id']}?include_input=true").json)["status"] == "in_progress":
+            pass
+        assert (found["status"], found["steps"][0]["content"][0]["text"]) == ("completed", said)
+    assert _session_of(going_on["id"]) == _session_of(first["id"]) != _session_of(other["id"])
+    assert sorted(len(request.contents) for request in stage.model.requests) == [1, 3, 3]
+
+
+def test_a_continuation_that_is_refused_leaves_the_next_one_its_session(serve: Callable[..., Site]) -> None:
+    store, stage = MemoryStore(), Stage()
+    sites = [serve(Gate(stage, [add], store=store)) for _ in range(2)]
+    stage.plays("One.", "Two.")
+    place = "/v1beta/interactions"
+    first = sites[0].post(place, {"model": "callgate", "input": "1"}).json
+    body = {"input": "2", "previous_interaction_id": first["id"]}
+    assert sites[0].post(place, body | {"model": "no-such-model"}).status == 404
+    second = sites[1].post(place, body | {"model": "callgate"}).json
+    assert _session_of(second["id"]) == _session_of(first["id"])
 
 
 def test_a_run_that_is_cancelled_before_it_begins_is_an_error_in_the_clients_form(serve: Callable[..., Site]) -> None:

@@ -219,6 +219,22 @@ class RequestKeys:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_max_s)
 
+    async def claim_exchange(self, session: str, number: int, key: str | None) -> Claim | None:
+        """Claim the start of an exchange, once over all processes; None if a request with another key has it.
+
+        Raises:
+            StoreError: the store could not take the claim.
+        """
+        mine = Claim(
+            key=f"{session}\x1f{number}\x1fexchange",  # No key of a request holds two separators.
+            digest="", session=session, run=os.urandom(8).hex() if key is None else f"key {key}", owner=self._owner,
+        )  # fmt: skip
+        return mine if (await self._claims.claim(mine)).run == mine.run else None
+
+    async def release(self, claim: Claim) -> None:
+        """Release a claim; one that cannot be released expires."""
+        await self._drop(claim)
+
     async def is_asked_for(self, claim: Claim) -> bool:
         """True if another process was asked for the run of a claim since it was last looked at."""
         try:

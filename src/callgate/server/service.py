@@ -201,8 +201,6 @@ class Service:
         self._trim = MemoryTrim()
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
-        self.continued: set[str] = set()
-        """Sessions whose next run a request is about to begin."""
         self._gates: OrderedDict[_GateKey, Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s, on_refused=self.metrics.refused)

@@ -56,6 +56,7 @@ from callgate.server.errors import HttpError, json_response
 from callgate.server.keyed_start import key_of
 from callgate.server.openapi import Operation, table
 from callgate.store.anonymous import new_session_id
+from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
@@ -112,11 +113,10 @@ async def create(service: Service, request: Request) -> Response:
     if is_passed_on and incoming.background:
         told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
-    is_keyed = key_of(request) is not None
     previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN)
-    with continuing(service, previous and previous.session) as is_first:
+    async with contextlib.AsyncExitStack() as claims:
         place, contents = await _place(
-            service, incoming, previous, body["input"], is_passed_on=is_passed_on, is_keyed=is_keyed, is_first=is_first
+            service, incoming, previous, body["input"], is_passed_on=is_passed_on, key=key_of(request), claims=claims
         )
         runs_at = None if is_passed_on else place
         wanted = _compat_request(incoming, contents, runs_at)
@@ -144,24 +144,25 @@ async def _place(
     given: Any,
     *,
     is_passed_on: bool,
-    is_keyed: bool,
-    is_first: bool,
+    key: str | None,
+    claims: contextlib.AsyncExitStack,
 ) -> tuple[ExchangeId | None, list[Content]]:
     """The place of a new interaction, None if it is not stored, and the contents to answer.
 
-    It is in the session of the one before, whose `place` is given, only if nobody else goes on there.
+    It is in the session of the one before, whose `place` is given, only if nobody else goes on there, which is claimed.
     """
     contents = incoming.contents
     if place is not None:
         found = await find_exchange(service, place, _missing(f"{_PREFIX}{place}"))
-        found = replace(found, is_newest=found.is_newest and is_first)
         if found.is_in_progress:
             raise HttpError(400, "invalid_request", "previous_interaction_id: that interaction is still in progress")
         check_results(given, found.contents if place.is_passed_on else ())
-        # A request that may come again leaves no fork behind: its run begins with the history.
-        if not is_passed_on and not place.is_passed_on and (found.is_newest or not is_keyed):
-            session = place.session if found.is_newest else await _forked(service, place)
-            return ExchangeId(session, place.number + 1), contents
+        if not is_passed_on and not place.is_passed_on:
+            is_next = found.is_newest and await claims.enter_async_context(continuing(service, place, key))
+            # A request that may come again leaves no fork behind: its run begins with the history.
+            if is_next or key is None:
+                session = place.session if is_next else await _forked(service, place)
+                return ExchangeId(session, place.number + 1), contents
         contents = [*found.before, *found.contents, *contents]
     if not incoming.stored:
         return None, contents
@@ -266,14 +267,13 @@ def _shown(place: ExchangeId, found: StoredExchange, *, is_input: bool) -> JsonO
 
 
 def _input_steps(before: Sequence[Content]) -> list[JsonObject]:
-    """The newest input of a conversation as steps: what the user said, or the results of the client's own calls."""
+    """The newest input of a conversation as steps: what the user said, or the results of the newest calls."""
     if before and starts_exchange(before[-1]):
         return [{"type": "user_input", "content": [content_item(part) for part in parts_of(before[-1])]}]
     from callgate.definitions import convert
 
-    start = next((place for place in range(len(before) - 1, -1, -1) if starts_exchange(before[place])), 0)
-    written: JsonObject = convert([*before[start:]], source="gemini", target="interactions", kind="history").value
-    return [step for step in written["input"] if step["type"] == "function_result"]
+    written: Any = convert([*before[-2:]], source="gemini", target="interactions", kind="history").value
+    return [step for step in objects_in(written) if step["type"] == "function_result"]
 
 
 _PROBLEM: JsonObject = {

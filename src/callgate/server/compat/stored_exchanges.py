@@ -11,7 +11,7 @@ import base64
 import binascii
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -238,17 +238,19 @@ def _is_run_of(run: Run, place: ExchangeId, found: StoredExchange | None) -> boo
     return found is not None and found.is_newest and not found.finish_reason
 
 
-@contextlib.contextmanager
-def continuing(service: Service, session: str | None) -> Generator[bool]:
-    """Hold the right to begin the next run of a session; False if another request holds it."""
-    is_first = session is not None and session not in service.continued
-    if session is not None and is_first:
-        service.continued.add(session)
+@contextlib.asynccontextmanager
+async def continuing(service: Service, place: ExchangeId, key: str | None) -> AsyncGenerator[bool]:
+    """Claim the exchange after this one; False if another request has it, in whichever process.
+
+    The claim is released if the request cannot begin. One that is repeated with its idempotency key has it again.
+    """
+    claim = await service.keys.claim_exchange(place.session, place.number + 1, key)
     try:
-        yield is_first
-    finally:
-        if session is not None and is_first:
-            service.continued.discard(session)
+        yield claim is not None
+    except BaseException:
+        if claim is not None:
+            await service.keys.release(claim)
+        raise
 
 
 async def _is_held(service: Service, session: str) -> bool:
