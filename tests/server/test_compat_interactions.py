@@ -399,6 +399,21 @@ def test_media_and_steps_of_a_clients_own_history_are_carried(client: Any) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "address", "mime_type"),
+    [
+        ("image", "a", "image/jpeg"), ("image", "a.png", "image/png"), ("image", "a.pdf", "image/jpeg"),
+        ("audio", "a", "audio/mp3"), ("video", "a", "video/mp4"), ("document", "a", "application/pdf"),
+        ("document", "a.csv", "text/csv"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_type_is_of_the_kind_of_its_block(client: Any, kind: str, address: str, mime_type: str) -> None:
+    model = STAGE.plays("Seen.")
+    uri = f"https://x.test/{address}"
+    client.interactions.create(model="callgate", input=[{"type": "text", "text": "?"}, {"type": kind, "uri": uri}])
+    assert model.requests[-1].contents[-1]["parts"][1] == {"fileData": {"fileUri": uri, "mimeType": mime_type}}
+
+
 def test_a_request_with_a_key_is_answered_once_and_its_repetition_has_the_same_id(serve: Callable[..., Site]) -> None:
     store, stage = MemoryStore(), Stage()
     first, second = (serve(Gate(stage, [add], store=store)) for _ in range(2))

@@ -291,8 +291,8 @@ def _response_part(result: Result, out: WriteContext) -> Part:
                 out.lose(part.at, part.keyword, f"{TITLE}: it has no such block")
         elif not isinstance(part, Blob):
             said.append(part)
-        elif part.mime_type in _RESULT_MEDIA and transfer.can_be_fetched(part, *_SCHEMES):
-            media.append(_media_part(part))
+        elif _type_of(part) in _RESULT_MEDIA and transfer.can_be_fetched(part, *_SCHEMES):
+            media.append(_media_part(part, out))
         else:
             said.append(transfer.media_stub(part, out, f"{TITLE}: no place for media of this type in a response"))
     _report_order(result, out)
@@ -443,7 +443,7 @@ def _part_to(item: Item, out: WriteContext, skip: str | None) -> Part:
     if isinstance(item, Call):
         return _call_part(item, out, skip)
     if isinstance(item, Blob):
-        return _media_part(item)
+        return _media_part(item, out)
     if isinstance(item, Other):
         return item.raw
     assert not isinstance(item, Result)
@@ -451,9 +451,23 @@ def _part_to(item: Item, out: WriteContext, skip: str | None) -> Part:
     return part | ({_SIGNATURE[0]: item.signature} if item.signature else {})
 
 
-def _media_part(blob: Blob) -> Part:
+_USUAL_TYPES = {
+    "image/*": "image/jpeg", "audio/*": "audio/mp3", "video/*": "video/mp4", "document/*": "application/pdf",
+}  # fmt: skip
+"""Kind of a file of which another format says nothing more -> the type that it is taken for."""
+
+
+def _type_of(blob: Blob) -> str:
+    return _USUAL_TYPES.get(blob.mime_type, blob.mime_type)
+
+
+def _media_part(blob: Blob, out: WriteContext) -> Part:
     named, viewed = {"displayName": blob.name} if blob.name else {}, blob.view.part_fields()
     if blob.data is not None:
         return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named} | viewed
-    typed = {} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type}
+    mime_type = _type_of(blob)
+    if mime_type != blob.mime_type:
+        reason = f"{TITLE}: a file has a type, and its address tells of none"
+        out.lose(blob.at, blob.mime_type, reason, f"{mime_type} is assumed")
+    typed = {} if mime_type.endswith("/*") else {"mimeType": mime_type}
     return {_FILE[0]: {"fileUri": blob.uri} | typed | named} | viewed

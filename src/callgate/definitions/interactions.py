@@ -291,8 +291,8 @@ def _block(node: Node, *, has_view: bool = True) -> Iterator[Text | Blob | Other
     elif kind in _MEDIA:
         uri, known = node.find_text("uri"), node.find_text("mime_type")
         if known is None:
-            told = type_of_address(uri or "") or ""
-            known = told if _kind_of(told) == kind else f"{kind}/*"
+            told = type_of_address(uri or "")
+            known = told if told is not None and _kind_of(told) == kind else f"{kind}/*"
         view = MediaView.of_block(node.object) if has_view else view
         yield Blob(mime_type=known, data=node.find_text("data"), uri=uri, view=view, at=node.at)
     else:
