@@ -15,11 +15,12 @@ from callgate.definitions.items import Blob
 from callgate.definitions.transfer import can_be_fetched, standard_base64
 from callgate.history.repair import starts_exchange
 from callgate.request import ModelRequest
+from callgate.translation import blocks
 from callgate.translation.blocks import AnswerForm, MediaForm, answer_blocks, kind_of, media_or_text, results_of, user_parts
 from callgate.translation.history import HistoryWriter, IdRule
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["MessageWriter", "redacted_part", "signed_part"]
+__all__ = ["MessageWriter", "is_shown", "redacted_part", "signed_part"]
 
 IDS = IdRule(r"[A-Za-z0-9_-]+", chars_max=64, prefix="toolu_")
 _MARK = signature_mark("anthropic")
@@ -102,6 +103,11 @@ def _source(blob: Blob, kind: str) -> JsonObject:
     if blob.data is None:
         return {"type": "url", "url": blob.uri}
     return {"type": "base64", "media_type": kind, "data": standard_base64(blob.data)}
+
+
+def is_shown(part: Part, is_model: bool) -> bool:
+    """True if the media of a part can be sent: those of a model's answer cannot."""
+    return not is_model and blocks.is_shown(part, _MEDIA)
 
 
 _ANSWERS = AnswerForm(

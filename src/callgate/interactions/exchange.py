@@ -68,9 +68,9 @@ async def ask(
     """
     stored = is_stored(request.settings, model)
     request, notices = request_for_agent(model, request)
-    for notice in [*notices, *bodies.notices(request)]:
-        yield notice
     chain = bodies.writer.chain(request.conversation, now=now()) if stored else None
+    for notice in [*notices, *bodies.notices(request, chain)]:
+        yield notice
     own = True
     accepted = request.accepted if request.accepted is not None and request.accepted.origin == bodies.origin else None
     is_repeated = False
@@ -99,7 +99,8 @@ async def ask(
             own_left = own and (chain is not None or is_signed)
             what, chain, own = _without_state(error, is_accepted=accepted is not None, chain=chain, own=own_left)
             accepted = None
-            yield Notice("state_lost", f"{what}: {error}", "warning")
+            for notice in [Notice("state_lost", f"{what}: {error}", "warning"), *bodies.notices(request, chain)]:
+                yield notice
 
 
 async def _stop_others(client: InteractionsClient, model: str, request: ModelRequest, accepted: Accepted | None) -> None:

@@ -21,11 +21,12 @@ from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
 from callgate.gemini.thinking_config import refuse_without_thinking, thinking_level, thinking_notices
 from callgate.history.repair import starts_exchange
 from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
-from callgate.interactions.steps import Chain, StepWriter, refusal_of, user_step
+from callgate.interactions.steps import Chain, StepWriter, is_shown, refusal_of, user_step
 from callgate.interactions.tools import tool_choice_of, tools_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_prompt
 from callgate.schema import compile_schema
 from callgate.setting_values import check_values
+from callgate.translation.left_out import media_notices
 from callgate.types import JsonObject
 
 __all__ = ["SETTINGS", "BodyBuilder", "check_storage", "is_stored"]
@@ -146,9 +147,15 @@ class BodyBuilder:
         self._gone.add(file)
         return True
 
-    def notices(self, request: ModelRequest) -> list[Notice]:
-        """Return a notice for each setting that is not sent as it was asked for."""
-        return thinking_notices(request.settings, self._model, only_levels=True)
+    def notices(self, request: ModelRequest, chain: Chain | None) -> list[Notice]:
+        """Return a notice for each setting that is not sent as it was asked for, and for media that cannot be sent."""
+        talk = request.conversation
+        newest = talk.newest_exchange
+        refused = newest if newest == len(talk) - 1 else None
+        return [
+            *thinking_notices(request.settings, self._model, only_levels=True),
+            *media_notices(talk, is_shown, start=0 if chain is None else chain.length, refused=refused),
+        ]
 
     def _around(self, request: ModelRequest, *, stream: bool) -> bytes:
         key = (

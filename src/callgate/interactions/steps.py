@@ -39,7 +39,7 @@ from callgate.interactions.record import Record, fold
 from callgate.translation.history import remark
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["Chain", "StepWriter", "content_item", "refusal_of", "result_of", "user_step"]
+__all__ = ["Chain", "StepWriter", "content_item", "is_shown", "refusal_of", "result_of", "user_step"]
 
 _DOCUMENTS = frozenset([
     "application/pdf", "text/csv", "application/msword", "application/vnd.ms-powerpoint", "application/vnd.ms-excel",
@@ -301,10 +301,19 @@ def content_item(part: Part) -> JsonObject:
     return {"type": kind, "mime_type": mime_type, **where, **MediaView.of_part(part).block_fields(kind)}
 
 
+def is_shown(part: Part, is_model: bool) -> bool:
+    """True if the server takes the media of a part, of a user or of a model."""
+    return _is_taken(content_item(part))
+
+
+def _is_taken(item: JsonObject) -> bool:
+    return item["type"] != "document" or item["mime_type"] in _DOCUMENTS
+
+
 def _sent_item(part: Part) -> JsonObject:
     """A part as an item of content that the server takes: media that it refuses become a remark."""
     item = content_item(part)
-    if item["type"] == "document" and item["mime_type"] not in _DOCUMENTS:
+    if not _is_taken(item):
         return {"type": "text", "text": remark(media_of(part) or {})}
     return item
 
@@ -312,7 +321,7 @@ def _sent_item(part: Part) -> JsonObject:
 def refusal_of(parts: Iterable[Part]) -> str | None:
     """The sentence for media that a user says now and that the server does not take; None if there are none."""
     for item in map(content_item, parts):
-        if item["type"] == "document" and item["mime_type"] not in _DOCUMENTS:
+        if not _is_taken(item):
             where = f" ({item['uri'][:200]})" if "uri" in item else ""
             told = "send text, an image, a sound, a video, a PDF, a CSV file or an office document, with its mime_type"
             return f"media of type {item['mime_type']!r}{where} cannot be sent by the Interactions API: {told}"

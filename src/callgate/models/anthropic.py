@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from callgate.anthropic.answer import AnswerReader
 from callgate.anthropic.client import AnthropicClient
+from callgate.anthropic.messages import is_shown
 from callgate.anthropic.request import SETTINGS, THINKING, BodyBuilder
 from callgate.base_errors import checked_values
 from callgate.models.endpoint_model import EndpointModel
@@ -39,6 +40,8 @@ class AnthropicModel(EndpointModel[AnthropicClient]):
     """The provider whose protocol it speaks."""
     supports_tools = True
     """All models of this API have tools."""
+
+    _is_shown = staticmethod(is_shown)
 
     def _client_type(self) -> type[AnthropicClient]:
         return AnthropicClient

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from callgate.base_errors import expect
 from callgate.events import Notice
 from callgate.request import ModelRequest
+from callgate.translation.left_out import MediaTest, media_notices
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import checked_headers
 from callgate.wire.endpoint import EndpointClient
@@ -42,6 +43,9 @@ class ChunkReader(Protocol):
 
 class EndpointModel(Generic[ClientT]):
     """A model at an endpoint; the model of each API says how requests and answers look."""
+
+    _is_shown: MediaTest
+    """The test for media that its server takes."""
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
         self,
@@ -112,6 +116,9 @@ class EndpointModel(Generic[ClientT]):
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Send a request; yields what the reader makes of the answer, and notices as they come."""
         body = self._body(request, stream=stream)
+        talk = request.conversation
+        for notice in media_notices(talk, self._is_shown, refused=talk.newest_exchange):
+            yield notice
         headers = checked_headers(request.settings.get("headers")) or None
         names = request.declaration.names
         chunks = self._client.chunks(self._name, body, stream=stream, names=names, headers=headers)

@@ -16,6 +16,7 @@ from callgate.events import Notice
 from callgate.models.endpoint_model import EndpointModel
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient
+from callgate.openai.messages import is_shown
 from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import SETTINGS, THINKING, BodyBuilder
 from callgate.request import Embeddings, ModelRequest
@@ -43,6 +44,8 @@ class OpenAIModel(EndpointModel[OpenAIClient]):
 
     provider = "openai"
     """The provider whose protocol it speaks."""
+
+    _is_shown = staticmethod(is_shown)
 
     def _client_type(self) -> type[OpenAIClient]:
         return OpenAIClient

@@ -13,6 +13,7 @@ from callgate.models.endpoint_model import EndpointModel
 from callgate.openai.client import ResponsesClient
 from callgate.openai.request import THINKING
 from callgate.openai.responses_answer import ResponseEventReader
+from callgate.openai.responses_input import is_shown
 from callgate.openai.responses_request import SETTINGS, ResponsesBodyBuilder
 from callgate.request import ModelRequest
 
@@ -40,6 +41,8 @@ class OpenAIResponsesModel(EndpointModel[ResponsesClient]):
     """The provider whose protocol it speaks."""
     supports_tools = True
     """All models of this API have tools."""
+
+    _is_shown = staticmethod(is_shown)
 
     def _client_type(self) -> type[ResponsesClient]:
         return ResponsesClient

@@ -18,11 +18,12 @@ from callgate.definitions.openai import media_block
 from callgate.history.repair import starts_exchange
 from callgate.openai.quirks import Quirks
 from callgate.request import ModelRequest
+from callgate.translation import blocks
 from callgate.translation.blocks import MediaForm, media_or_text, results_of, user_parts
 from callgate.translation.history import HistoryWriter, IdRule, in_words, legal_name
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["MessageWriter"]
+__all__ = ["MessageWriter", "is_shown"]
 
 
 class MessageWriter:
@@ -109,6 +110,11 @@ def _refusal(blob: Blob) -> str:
             "only images can be sent by a web address"
         )
     return f"media of type {kind!r} cannot be sent in a chat completion: send an image, a PDF, a WAV or MP3 file, or text"
+
+
+def is_shown(part: Part, is_model: bool) -> bool:
+    """True if the media of a part can be sent: those of a model's answer cannot."""
+    return not is_model and blocks.is_shown(part, _MEDIA)
 
 
 _MEDIA = MediaForm(text=lambda text: {"type": "text", "text": text}, media=media_block, refusal=_refusal)

@@ -16,11 +16,12 @@ from callgate.definitions.items import Blob
 from callgate.definitions.transfer import can_be_fetched, data_url
 from callgate.history.repair import starts_exchange
 from callgate.request import ModelRequest
+from callgate.translation import blocks
 from callgate.translation.blocks import AnswerForm, MediaForm, answer_blocks, kind_of, media_or_text, results_of, user_parts
 from callgate.translation.history import HistoryWriter, IdRule
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["InputWriter", "reasoning_part"]
+__all__ = ["InputWriter", "is_shown", "reasoning_part"]
 
 IDS = IdRule(r"[\x21-\x7e]+", chars_max=64)
 _MARK = signature_mark("openai-responses")
@@ -87,6 +88,11 @@ def _media(blob: Blob) -> JsonObject | None:
     if kind == "application/pdf":
         return {"type": "input_file", "filename": blob.name or _PDF_NAME, "file_data": data_url(blob)}
     return None
+
+
+def is_shown(part: Part, is_model: bool) -> bool:
+    """True if the media of a part can be sent: those of a model's answer cannot."""
+    return not is_model and blocks.is_shown(part, _MEDIA)
 
 
 _ANSWERS = AnswerForm(

@@ -6,7 +6,7 @@ like is known to the wire of that API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from callgate.errors import UsageError
 from callgate.translation.history import in_words, legal_name, remark
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["AnswerForm", "MediaForm", "answer_blocks", "kind_of", "media_or_text", "results_of", "user_parts"]
+__all__ = ["AnswerForm", "MediaForm", "answer_blocks", "is_shown", "kind_of", "media_or_text", "results_of", "user_parts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,7 @@ def media_or_text(part: Part, form: MediaForm, *, refuse: bool) -> JsonObject:
     if media is None:
         text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(part).decode("utf-8")
         return form.text(strict_json.without_surrogates(text))
-    fields: JsonObject = {"mime_type": "application/octet-stream"} | media
-    blob = Blob(**fields)
+    blob = _blob(media)
     block = form.media(blob)
     if block is None and refuse:
         raise UsageError(form.refusal(blob))
@@ -116,6 +115,18 @@ def media_or_text(part: Part, form: MediaForm, *, refuse: bool) -> JsonObject:
 def kind_of(blob: Blob) -> str:
     """The MIME type of media without its parameters, in lower case."""
     return blob.mime_type.partition(";")[0].strip().lower()
+
+
+def is_shown(part: Part, form: MediaForm) -> bool:
+    """True if the API has a place for the media of a part."""
+    media = media_of(part) or {}
+    # Whether there is a place for the bytes does not hang on them, and they may be many.
+    return form.media(_blob(media | ({"data": ""} if "data" in media else {}))) is not None
+
+
+def _blob(media: Mapping[str, Any]) -> Blob:
+    fields: JsonObject = {"mime_type": "application/octet-stream", **media}
+    return Blob(**fields)
 
 
 def _text(said: str, form: AnswerForm) -> Iterator[JsonObject]:
