@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callgate import Gate, ScriptedModel
+from callgate.server import health as health_page
 from callgate.store.statistics import StoreStatistics
 
 from .conftest import Site
@@ -95,6 +98,29 @@ def test_a_store_that_fails_is_not_tried_by_every_probe(
     failures = metric(site, "callgate_store_failures_total")
     assert [health(site) for _ in range(3)] == [(503, "down", "down")] * 3
     assert metric(site, "callgate_store_failures_total") == failures
+
+
+def test_a_store_that_is_busy_with_runs_is_not_down(
+    serve: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(ScriptedModel(["one"], repeat_last=True), store=str(tmp_path / "sessions.db"))
+    site = serve(gate)
+    read = gate.store.load
+
+    async def load(session: str, *, start: int = 0) -> list[Any]:
+        if session == health_page.PROBE:  # It waits its turn, behind hundreds of runs that begin.
+            await asyncio.Event().wait()
+        return await read(session, start=start)
+
+    monkeypatch.setattr(gate.store, "load", load)
+    with ThreadPoolExecutor() as clients:
+        asked = clients.submit(health, site)
+        while not asked.done():
+            assert site.chat({"prompt": "a"}).status == 200
+        assert asked.result() == (200, "healthy", "ok")
+    monkeypatch.setattr(health_page, "STORE_S", 0.1)
+    assert health(site) == (503, "down", "down")
+    assert site.get("/api/v1/health").json["store"]["error"] == "no answer within 0.1 s"
 
 
 def test_a_request_with_a_key_that_the_store_refuses_is_a_failed_run(serve: Callable[..., Site], tmp_path: Path) -> None:

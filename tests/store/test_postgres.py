@@ -342,6 +342,26 @@ def test_lists_and_views_give_up_a_database_that_answers_nothing_and_wait_for_on
     run(story())
 
 
+def test_a_list_is_waited_for_while_every_connection_answers_others(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Postgres, "connections", 2)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            store.patience_s = 1.5
+
+            def slow(tx: Transaction) -> None:
+                tx.rows("SELECT pg_sleep(0.05)")
+
+            for _ in range(100):  # Each with a commit of its own, so that the list waits for all of them.
+                store._database._put(database.Operation(slow, is_alone=True))
+            assert [info.id for info in await store.sessions()] == ["a"]
+
+    run(story())
+
+
 async def until_busy(store: SqlStore) -> None:
     while not any(lane.busy_since_s for lane in store._database._lanes):  # noqa: ASYNC110 - a thread, not a task
         await asyncio.sleep(0)
@@ -703,6 +723,58 @@ def test_a_process_that_runs_meets_tables_of_a_newer_version_and_changes_nothing
                 await work
         monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
         assert await store.load("a") == fact("a")
+
+    run(story())
+
+
+def test_a_table_that_was_dropped_is_noticed_by_operations_that_do_not_use_it_and_made_again(
+    open_sql: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lane, "CHECK_S", 0.0)
+    monkeypatch.setattr(lane, "TABLES_S", 0.0)
+
+    async def story() -> None:
+        store = open_sql()
+        await begun(store, "a")
+        for dropped in (table for table in schema.TABLES if table != "callgate_facts"):
+            await store._database.do(lambda tx, dropped=dropped: tx.run(f"DROP TABLE {dropped}"))
+            assert await store.load("a") == fact("a")
+            assert dropped in await store._database.do(store.dialect.tables)
+            assert f"lacked tables, which were made: {dropped}." in caplog.text
+
+    run(story())
+
+
+def test_an_operation_that_meets_a_table_that_was_dropped_succeeds(open_sql: Callable[[], SqlStore]) -> None:
+    async def story() -> None:
+        store = open_sql()
+        await begun(store, "a")
+        await store._database.do(lambda tx: tx.run("DROP TABLE callgate_claims"))
+        claim = Claim(key="k", digest="d", session="a", run="r", owner="me")
+        assert await store.claim(claim) == claim
+
+    run(story())
+
+
+def test_a_store_without_all_tables_says_which_are_missing_where_they_may_not_be_made(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "CHECK_S", 0.0)
+    monkeypatch.setattr(lane, "TABLES_S", 0.0)
+
+    async def story() -> None:
+        async with opened(postgres_url) as owner:
+            await begun(owner, "a")
+            async with opened(small_role(postgres_url, "SELECT, INSERT, UPDATE, DELETE")) as store:
+                assert len(await store.load("a")) == 1
+                await owner._database.do(lambda tx: tx.run("DROP TABLE callgate_claims"))
+                for _ in range(2):
+                    with pytest.raises(StoreError, match=r"lacks the tables callgate_claims, .*callgate store migrate"):
+                        await store.load("a")
+                assert len(await owner.load("a")) == 1
+                role = store.dialect.place.partition("//")[2].partition("@")[0]
+                await owner._database.do(lambda tx: tx.run(f"GRANT SELECT ON callgate_claims TO {role}"))
+                assert len(await store.load("a")) == 1
 
     run(story())
 

@@ -283,12 +283,13 @@ class Database:
             return done.done() or not any(lane.is_blocked(time.monotonic() - wait_s) for lane in self._lanes)
         if done.done():
             return True
+        since_s = time.monotonic()
         try:
             await self._done(Operation(lambda tx: tx.rows("SELECT 1"), reads=True), reads=True, patience_s=wait_s)
         except LockTimeoutError:  # It has answered, if only that others must wait.
             return True
-        except StoreError:
-            return False
+        except StoreError:  # All connections may have been busy with others, and those were answered.
+            return any(lane.answered_s > since_s for lane in self._lanes)
         return True
 
 

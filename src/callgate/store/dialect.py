@@ -21,7 +21,8 @@ __all__ = [
 
 Passing: TypeAlias = Literal["locked", "away", "stale"]
 """The kinds of errors that may be over soon: a lock was waited for in vain; the database cannot be reached, or has closed
-the connection; or the connection keeps a state, as that of a database that could only be read, which a new one may lack."""
+the connection; or the connection is of no use, as to a database that could only be read or lacks tables, and a new one may
+be."""
 
 
 class LockedError(CallgateError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from callgate.errors import CallgateError, StoreError
 from callgate.store.dialect import AwayError, DamagedStoreError, Dialect, LockTimeoutError, Transaction
-from callgate.store.schema import check_version, noted_version, prepare_schema
+from callgate.store.schema import MissingTablesError, check_tables, check_version, noted_version, prepare_schema
 from callgate.store.statistics import StoreStatistics
 
 __all__ = ["Lane", "Operation", "failure"]
@@ -34,6 +34,8 @@ IDLE_S = 60.0
 """Seconds that a thread stays idle, unless it is the last one."""
 CHECK_S = 1.0
 """Seconds between two checks that the tables are still those of this version, and in their place."""
+TABLES_S = 10.0
+"""Seconds between two checks that none of them is missing, which a connection that uses the others does not notice."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Lane:
         self._dialect, self.waiting, self._statistics, self._may_leave = dialect, waiting, statistics, may_leave
         self._connection: Any = None
         self._has_begun = self._is_committing = self._is_cut = self._is_due = False
-        self._check_s = 0.0
+        self._check_s = self._tables_s = 0.0
         self.busy_since_s: float | None = None
         self._blocked_since_s: float | None = None
         """Time since when its transaction has not begun."""
@@ -262,7 +264,7 @@ class Lane:
 
     def _recover(self, batch: Sequence[Operation], error: BaseException, *, is_reused: bool) -> None:
         """Try again what can be tried again after a commit that failed, and answer the others."""
-        passing = self._dialect.passing(error)
+        passing = "stale" if isinstance(error, MissingTablesError) else self._dialect.passing(error)
         is_locked = passing == "locked"  # Nothing was changed: each caller may try again.
         self._roll_back()
         if passing == "stale" and (is_reused or len(batch) == 1):
@@ -291,8 +293,7 @@ class Lane:
         self._has_begun, self._blocked_since_s = True, None
         tx = Transaction(self._connection, self._dialect)
         if self._is_due:
-            check_version(noted_version(tx), self._dialect)
-            self._check_s = time.monotonic() + CHECK_S
+            self._check_schema(tx, time.monotonic())
         outcomes: list[tuple[Operation, Any, CallgateError | None]] = []
         for operation in batch:
             assert operation.work is not None
@@ -310,6 +311,13 @@ class Lane:
         if tx.has_forgotten:
             self._dialect.forget(self._connection)
         return outcomes
+
+    def _check_schema(self, tx: Transaction, now_s: float) -> None:
+        check_version(noted_version(tx), self._dialect)
+        if now_s >= self._tables_s and not self._dialect.is_read_only:
+            check_tables(tx, self._dialect)
+            self._tables_s = now_s + TABLES_S
+        self._check_s = now_s + CHECK_S
 
     def _roll_back(self) -> None:
         """Undo the transaction; a connection that cannot be used any more is discarded."""
@@ -335,7 +343,8 @@ class Lane:
         connection = self._dialect.connect()
         self._statistics.count("opened")
         self._connection = connection  # So that it can be cut while the tables are looked at.
-        self._is_due, self._check_s = False, time.monotonic() + CHECK_S
+        now_s = time.monotonic()
+        self._is_due, self._check_s, self._tables_s = False, now_s + CHECK_S, now_s + TABLES_S
         try:
             prepare_schema(connection, self._dialect)
             self.server = self._dialect.server_of(connection)

@@ -12,10 +12,11 @@ from typing import Protocol, TypeAlias, TypeGuard
 from callgate.machine.facts import Fact
 from callgate.store.principals import keeps_principals
 from callgate.store.protocol import SessionInfo, Store
+from callgate.store.statistics import StoreStatistics
 
 __all__ = [
-    "Forgets", "Lists", "Place", "check_writes", "clean", "delete_older", "now_s", "place_of", "read_facts", "session_info",
-    "session_page",
+    "Forgets", "Lists", "Place", "check_writes", "clean", "delete_older", "has_written", "now_s", "place_of", "read_facts",
+    "session_info", "session_page",
 ]  # fmt: skip
 
 Place: TypeAlias = "tuple[float, str]"
@@ -155,6 +156,12 @@ async def check_writes(store: Store, within_s: float) -> None:
     check: Callable[[float], Awaitable[None]] | None = getattr(store, "check_writes", None)
     if check is not None:
         await check(within_s)
+
+
+def has_written(store: Store, since_s: float) -> bool:
+    """Return whether facts were written since that time by the monotonic clock, and none in vain; False if unknown."""
+    statistics: StoreStatistics | None = getattr(store, "statistics", None)
+    return statistics is not None and statistics.write_error is None and statistics.written_s >= since_s
 
 
 async def clean(store: Store) -> None:

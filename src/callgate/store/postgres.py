@@ -34,9 +34,12 @@ SOCKET: dict[str, Any] = {
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
 }  # fmt: skip
 """Parameters of each connection, unless the URL sets them."""
-PASSING: dict[str, Passing] = {"55P03": "locked", "25006": "stale", "08": "away", "57P": "away", "53300": "away"}
-"""SQLSTATEs of errors that may be over soon, or their beginnings: a lock, a database that can only be read, a connection
-that is lost or refused, a server that stops, starts or was ended, and one with too many connections."""
+PASSING: dict[str, Passing] = {
+    "55P03": "locked", "25006": "stale", "42P01": "stale", "08": "away", "57P": "away", "53300": "away",
+}  # fmt: skip
+"""SQLSTATEs of errors that may be over soon, or their beginnings: a lock, a database that can only be read, a table that is
+gone (a new connection makes it), a connection that is lost or refused, a server that stops, starts or was ended, and one
+with too many connections."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Rows are locked where it matters. A database whose default is `serializable` would break off nearly every transaction."""
 ENCODINGS = ("UTF8", "SQL_ASCII")

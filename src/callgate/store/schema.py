@@ -5,6 +5,7 @@ Versions only go forward. A store of a newer version is refused before anything 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,11 @@ from callgate.errors import StoreError
 from callgate.store.dialect import Dialect, Transaction
 
 __all__ = [
-    "SCHEMA", "SCHEMA_VERSION", "TABLES", "NoStoreError", "SchemaState", "check_version", "migration", "noted_version",
-    "prepare_schema", "schema_state",
+    "SCHEMA", "SCHEMA_VERSION", "TABLES", "MissingTablesError", "NoStoreError", "SchemaState", "check_tables",
+    "check_version", "migration", "noted_version", "prepare_schema", "schema_state",
 ]  # fmt: skip
+
+logger = logging.getLogger("callgate.store")
 
 SCHEMA_VERSION = 1
 _NOTE_VERSION = f"INSERT INTO callgate_meta VALUES ('schema', '{SCHEMA_VERSION}') ON CONFLICT (key) DO NOTHING"
@@ -56,6 +59,10 @@ class NoStoreError(StoreError):
         super().__init__(f"there is no store in {place}")
 
 
+class MissingTablesError(StoreError):
+    """Tables are gone that were there."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaState:
     """The schema of a store as it was found."""
@@ -69,6 +76,11 @@ class SchemaState:
     def is_current(self) -> bool:
         """Return whether this version of callgate can use the tables as they are."""
         return self.version == str(SCHEMA_VERSION) and not self.missing
+
+    @property
+    def is_in_part(self) -> bool:
+        """Return whether some tables are there and some are not."""
+        return 0 < len(self.missing) < len(TABLES)
 
 
 def schema_state(tx: Transaction, dialect: Dialect) -> SchemaState:
@@ -98,9 +110,37 @@ def prepare_schema(connection: Any, dialect: Dialect) -> None:
         connection.rollback()
         raise
     if not state.is_current and not dialect.is_read_only:
+        _create(tx, dialect, state)
+    connection.commit()
+    if state.is_in_part and not dialect.is_read_only:
+        logger.warning(
+            "%s lacked tables, which were made: %s. They are new in this version of callgate, or somebody has dropped them",
+            dialect.place, ", ".join(state.missing),
+        )  # fmt: skip
+
+
+def _create(tx: Transaction, dialect: Dialect, state: SchemaState) -> None:
+    try:
         dialect.create(tx)
         tx.run(_NOTE_VERSION)
-    connection.commit()
+    except dialect.errors as error:
+        if not state.is_in_part or dialect.passing(error) is not None:
+            raise
+        raise StoreError(
+            f"{dialect.place} lacks the tables {', '.join(state.missing)}, and they could not be made "
+            f"({dialect.sentence(error)})"
+        ) from error
+
+
+def check_tables(tx: Transaction, dialect: Dialect) -> None:
+    """See that all tables are there.
+
+    Raises:
+        MissingTablesError: some are not.
+    """
+    missing = schema_state(tx, dialect).missing
+    if missing:
+        raise MissingTablesError(f"{dialect.place} lacks the tables {', '.join(missing)}")
 
 
 def migration(state: SchemaState, dialect: Dialect) -> list[str]:

@@ -264,8 +264,11 @@ class Sqlite:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def passing(self, error: BaseException) -> Passing | None:
-        """Return None: a process that has locked the file has had enough time, and there is no server."""
-        return None
+        """Return whether a table is gone, which a new connection makes.
+
+        A process that has locked the file has had enough time, and there is no server.
+        """
+        return "stale" if "no such table" in str(error) and not self.is_read_only else None
 
     def is_damage(self, error: BaseException) -> bool:
         """Return whether a page of the file is damaged."""
