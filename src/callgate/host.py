@@ -20,7 +20,7 @@ __all__ = ["call", "call_sync"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
 Person: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Answers a question."""
+"""Callback that answers a question."""
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None, int] | None] = ContextVar("callgate_host", default=None)
 _PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)

@@ -22,7 +22,7 @@ INLINE_BYTES_MAX = 14 * 1024 * 1024
 
 
 class MediaReader:
-    """Reads the media of one result; together they are no larger than a request may have."""
+    """Reader of the media of one result; together they are no larger than a request may have."""
 
     def __init__(self) -> None:
         self._left = INLINE_BYTES_MAX

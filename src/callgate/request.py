@@ -57,7 +57,7 @@ class Accepted:
     origin: str
     """The API and the model that accepted it."""
     cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
-    """Stops it at the server; None for a request that the server works on only while it is connected."""
+    """Stop it at the server; None for a request that the server works on only while it is connected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class ModelRequest:
     """The server's word that it has taken this request already."""
 
     left: Accepted | None = None
-    """Its word about an earlier request whose answer nobody waits for any more, to be stopped there."""
+    """Cancellation of an earlier request whose answer is no longer awaited."""
 
     @property
     def contents(self) -> list[Content]:

@@ -63,7 +63,7 @@ State: TypeAlias = Literal["idle", "waiting", "interrupted"]
 """`idle`: the user's turn. `waiting`: for answers about calls. `interrupted`: the process ended before the run did."""
 
 Undo: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
-"""Restores the files that these calls of a session wrote; returns sentences on what was restored and what could not be."""
+"""Restore the files that these calls of a session wrote; returns sentences on what was restored and what could not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ def replayed(facts: Sequence[Fact]) -> Replay:
 
 
 class _ExchangeReader:
-    """Follows a journal, and knows the exchanges at every point of it."""
+    """Reader of a journal that knows the exchanges at every point of it."""
 
     def __init__(self, journal: Sequence[Fact]) -> None:
         self.machine = RunMachine()

@@ -70,7 +70,7 @@ _LONG_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Marks an invalid value; `reason` is a sentence for the model."""
+    """Marker of an invalid value; `reason` is a sentence for the model."""
 
     reason: str
     value: Any = None

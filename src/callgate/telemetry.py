@@ -53,7 +53,7 @@ _content: bool | None = None
 _seen: tuple[Any, Any] = (None, None)
 """The inputs of the last look-up of the provider."""
 _found: tuple[Any, Any] | None = None
-"""Its result."""
+"""Result of the call."""
 
 
 def record_content(on: bool | None) -> None:

@@ -705,14 +705,14 @@ class Reply(Generic[OutputT]):
 
 
 class Progress(Protocol):
-    """Receives progress reports of a running call."""
+    """Receiver of progress reports of a running call."""
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
         """Report progress: a short text, and the fraction done (0 to 1) if known."""
 
 
 CallTool: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]"
-"""Calls a tool by its name; the outcome is in the result."""
+"""Call a tool by its name; the outcome is in the result."""
 
 
 async def no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
@@ -735,7 +735,7 @@ class ToolContext(Generic[DepsT]):
     timeout_s: float | None = None
     """Seconds that the call was given when it started."""
     progress: Progress = field(default=lambda message, fraction=None: None, repr=False)
-    """Reports progress to observers of the run: `context.progress("half way", 0.5)`. Thread-safe."""
+    """Report progress to observers of the run: `context.progress("half way", 0.5)`. Thread-safe."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     """True if the call was cancelled or timed out. A long sync tool should check it periodically and return."""
     paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
@@ -747,7 +747,7 @@ class ToolContext(Generic[DepsT]):
     decided: Mapping[str, Any] | None = field(default=None, repr=False)
     """The arguments with the paths of the files that the decision was about: file tools open these and follow no link."""
     call_tool: CallTool = field(default=no_tools, repr=False)
-    """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
+    """Call another tool of the gate, under the same permission (see `callgate.host`)."""
 
 
 __all__ = [

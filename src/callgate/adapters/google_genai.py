@@ -109,7 +109,7 @@ class _TooLargeError(Exception):
 
 
 class _Inlining:
-    """Replaces references by the schemas that they refer to, up to a depth; from there on a schema is its type alone."""
+    """Resolver of references. Inlines the schemas up to a depth; below it, a schema is reduced to its type."""
 
     def __init__(self, root: JsonObject, depth: int) -> None:
         self._root = root

@@ -58,7 +58,7 @@ class InFlightCall:
     def __init__(self, single: SingleCall, work: asyncio.Task[ToolResult]) -> None:
         self._single = single
         self.work = work
-        """Ends with the result; raises only the `DeferredCall` by which an answer was put off."""
+        """Task of the call. Its result is the tool's; it raises only the `DeferredCall` by which an answer was put off."""
 
     async def wait(self) -> ToolResult:
         """Wait for the result. Cancelling the wait stops the call; it is over when this raises."""
@@ -76,7 +76,7 @@ class InFlightCall:
 
 
 class CallDispatcher:
-    """Dispatches the calls of any number of clients.
+    """Dispatcher of the calls of any number of clients.
 
     Args:
         executor: The tools.
@@ -164,7 +164,7 @@ class CallDispatcher:
 
 
 class _Asker:
-    """Asks a client, within a bounded time; remembers by which error an answer was put off."""
+    """Questions to one client, each with a time limit; keeps the error that deferred an answer."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -182,7 +182,7 @@ class _Asker:
             return "later"
 
     def approve(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-        """Represents the client where the guard wants to know whether there is anyone to ask."""
+        """Stand in for the client where the guard checks whether there is anyone to ask."""
         raise AssertionError("clients are asked by the pipeline")
 
 
@@ -198,7 +198,7 @@ async def _carried_out(single: SingleCall, asker: _Asker | None) -> ToolResult:
 
 
 async def _not_journalled(fact: CallFact, record: CallRecord) -> None:
-    """Calls of clients are in the audit log alone."""
+    """Do nothing: calls of clients are in the audit log alone."""
 
 
 def _report(error: Exception) -> None:

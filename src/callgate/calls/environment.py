@@ -89,7 +89,7 @@ class CallScope(Protocol):
 
 
 Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Stops the clocks of a call and of the calls around it, while somebody is asked."""
+"""Stop the clocks of a call and of the calls around it while a person is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class CallEnvironment:
     held: frozenset[str] = frozenset()
     """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
-    """Answers questions of tools."""
+    """Callback for questions of tools."""
     deps: Any = None
     """The object that the program passed to the run, for tools that declare it."""
     spans: Spans = NO_SPANS

@@ -33,12 +33,12 @@ class NestedCalls:
     always: Callable[[], Iterable[SessionRule]]
     """The lasting answers of the session."""
     journal: Callable[[facts.NestedCall], Awaitable[object]]
-    """Journals a fact so that it survives a loss of power."""
+    """Journal a fact so that it survives a loss of power."""
     emit: Callable[[Event], Awaitable[None]]
     fail: Callable[[Exception], None]
-    """Ends the run with an error that is not the tool's."""
+    """End the run with an error that is not the tool's."""
     made: int = 0
-    """Calls that were made so far."""
+    """Calls made so far."""
 
     def scope_of(self, around: CallEnvironment, parent: ParentCall, depth: int = 1) -> NestedScope:
         """Make the scope of a call that starts."""

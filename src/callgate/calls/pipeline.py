@@ -57,7 +57,7 @@ _QUESTION: ContextVar[asyncio.Lock | None] = ContextVar("callgate_question", def
 
 
 class CallPipeline:
-    """Drives the calls of one owner through their life cycle."""
+    """Driver of the calls of one owner through their life cycle."""
 
     def __init__(self, owner: CallOwner, around: CallEnvironment, cancellation: Cancellation, tasks: TaskOwner) -> None:
         self._owner = owner

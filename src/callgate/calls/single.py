@@ -21,7 +21,7 @@ from callgate.types import CallRecord, FunctionCall, SessionRule
 __all__ = ["SingleCall"]
 
 Note = Callable[[CallFact, CallRecord], Awaitable[None]]
-"""Observes a fact before it is applied, with the current call."""
+"""Observe a fact before it is applied, with the current call."""
 
 
 class SingleCall:

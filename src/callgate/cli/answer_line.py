@@ -29,7 +29,10 @@ TYPED_MAX = 200
 
 
 class AnswerLine:
-    """Follows keys until Enter. `write` puts text on the screen at the cursor, which is in the last row of the question."""
+    """Line of input, key by key until Enter.
+
+    `write` puts text on the screen at the cursor, which is in the last row of the question.
+    """
 
     def __init__(self, choices: Sequence[str], write: Callable[[str], None]) -> None:
         self._choices = choices

@@ -30,7 +30,7 @@ PASTE_CHARS_MAX = 2_000
 PASTE_LINES_MAX = 12
 """A longer paste is shown as one word and sent whole: a terminal cannot redraw a megabyte at each key."""
 PASTES_KEPT = 20
-"""Pastes that a line which is called back may still mean."""
+"""Pastes that a recalled line may still refer to."""
 HISTORY_MAX = 1_000
 HISTORY_CHARS_MAX = 20_000
 """Longer texts are not remembered."""
@@ -46,7 +46,7 @@ Choices = Mapping[str, Callable[[], Iterable[str]]]
 
 
 class LineReader(Protocol):
-    """Reads a text from the user at the prompt."""
+    """Editor of one input at the prompt."""
 
     ends_line: bool
     """True if the cursor is in a new line after Ctrl-C and Ctrl-D."""

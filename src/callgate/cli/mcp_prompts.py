@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 class ServerAsker:
-    """Asks on the terminal; anything but a clear answer declines."""
+    """Questions on the terminal; anything but a clear answer declines."""
 
     def __init__(self, say: Say, approver: Approver, environ: Mapping[str, str] = os.environ) -> None:
         self._say = say

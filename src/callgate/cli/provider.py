@@ -65,7 +65,7 @@ class ProviderChoice:
 
 
 Open: TypeAlias = Callable[["str | None", Mapping[str, str], "Limits | None"], ProviderChoice]
-"""Opens the model of a provider: its name, the environment, and limits of requests."""
+"""Open the model of a provider: its name, the environment, and limits of requests."""
 
 
 def choose(

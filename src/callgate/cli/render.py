@@ -53,7 +53,7 @@ escape = visible
 
 
 class Terminal:
-    """Renders a run while it is in progress."""
+    """Renderer of a run in progress."""
 
     def __init__(
         self,

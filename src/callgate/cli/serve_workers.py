@@ -91,7 +91,7 @@ def _private_folder() -> str:
 
 
 def peers_of_parent() -> Peers | None:
-    """This process among those that its parent has started; None in one that nobody started."""
+    """Return this process among those that its parent has started; None if it has no such parent."""
     from callgate.server.peers import Peers
 
     given = os.environ.pop(PEERS_VARIABLE, None)

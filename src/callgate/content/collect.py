@@ -109,7 +109,7 @@ class ModelResponse:
 
 
 class Collector:
-    """Assembles the chunks of one answer, whatever a wire or a custom model puts into them.
+    """Assembler of the chunks of one answer, whatever a wire or a custom model puts into them.
 
     The result can be stored: `Conversation.add_model` accepts the content of every answer that is not empty. `new_id` is
     the source of call ids.

@@ -108,12 +108,12 @@ class UnsendableMediaError(ToolError):
 
 
 class Encoder:
-    """Walks one value. Tracks the path (for cycles), a budget of nodes (for shared structures) and the changes."""
+    """Walk over one value. Tracks the path (for cycles), a budget of nodes (for shared structures) and the changes."""
 
     def __init__(self, depth_max: int, names_taken: Iterable[str] = (), read_media: ReadMedia | None = None) -> None:
         self.depth_max = depth_max
         self.read_media = read_media
-        """Reads files of media; where there is none, media of a path cannot be written."""
+        """Read files of media; where there is none, media of a path cannot be written."""
         self.media: list[Part] = []
         self.media_names = set(names_taken)
         self.notes: dict[str, None] = {}

@@ -56,7 +56,7 @@ _STEPS: dict[str, tuple[StepKind, str]] = {
 
 
 class MetadataCollector:
-    """Collects the metadata of one answer from its chunks, without repetitions."""
+    """Collector of the metadata of one answer from its chunks, without repetitions."""
 
     __slots__ = ("_about", "_fields")
 
@@ -358,7 +358,7 @@ class _Texts:
 
 
 class _LinkParser(HTMLParser):
-    """Reads the links of search suggestions; nothing else of their HTML is used."""
+    """Parser for the links of search suggestions; nothing else of their HTML is used."""
 
     def __init__(self) -> None:
         super().__init__()

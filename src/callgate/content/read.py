@@ -257,7 +257,7 @@ OTHER_CANDIDATES = Notice(
 
 
 class CandidateChoice:
-    """Picks the same candidate out of every chunk of one answer: the first one, which has index 0 or none.
+    """Selector of the same candidate in every chunk of one answer: the first one, which has index 0 or none.
 
     The others are alternatives: no call of theirs may run, and no text or finish reason of theirs is part of the answer. If
     the first chunk with a candidate has none of index 0, the lowest index in it counts.

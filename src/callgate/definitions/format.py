@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = ("tool", "call", "result", "history")
 
 
 class WriteContext:
-    """Collects what the target format of a conversion cannot express."""
+    """Collector of what the target format of a conversion cannot express."""
 
     def __init__(self, source: str, target: str, losses: list[Loss], *, in_history: bool = False) -> None:
         self.is_same = source == target

@@ -17,7 +17,7 @@ __all__ = ["KnownTools"]
 
 DEFINITIONS_MAX = 20_000
 Reader: TypeAlias = Callable[[Any, "str | None"], tuple[Sequence[ToolDefinition], Any]]
-"""Reads the definitions in an object of a format; also returns the plain copy that they were read from."""
+"""Read the definitions in an object of a format; also returns the plain copy that they were read from."""
 _Key: TypeAlias = bytes
 """A hash of the content, and the format if it was named."""
 _NO_REFERENCES = 2

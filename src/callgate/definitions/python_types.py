@@ -229,7 +229,7 @@ def _generator() -> Any:
 
 
 def _flags_schema(flags: type[Flag], said: dict[str, Any]) -> dict[str, Any]:
-    """Flags can be combined: every sum of them is a value, not just each alone."""
+    """Allow combined flags: every sum of them is a value, not just each alone."""
     bits = [member.value for member in flags]
     whole = sum(bits)
     words = "Sum of: " + ", ".join(f"{member.value} ({member.name})" for member in flags)

@@ -86,7 +86,7 @@ def with_open_root(schema: JsonObject, given: Mapping[str, Any]) -> tuple[JsonOb
 
 
 class _Merger:
-    """Merges the parts of one schema, up to a bounded number."""
+    """Merger of the parts of one schema, up to a bounded number."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -18,7 +18,7 @@ __all__ = ["TypedDictConversion"]
 
 
 class TypedDictConversion:
-    """Converts the types of one tool, so that a typed dict that occurs twice is still one type."""
+    """Converter of the types of one tool, so that a typed dict that occurs twice is still one type."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
         self._namespace = dict(namespace)

@@ -757,7 +757,7 @@ def _says_something(word: Word, no_value: Collection[str], taken: Collection[str
 
 
 def _breaks(message: Message, owner: ToolSlots) -> Iterable[int]:
-    """Ends of sentences, parentheses, commas before a small letter, moments, and amounts."""
+    """Find the ends of sentences, parentheses, commas before a small letter, moments, and amounts."""
     ends = [
         hit.start()
         for hit in re.finditer(

@@ -217,7 +217,7 @@ class Backups:
         return len(doomed)
 
     def prune_sometimes(self) -> None:
-        """Prunes, unless that was done a moment ago."""
+        """Prune, unless that was done a moment ago."""
         if time.monotonic() - self._pruned_s >= PRUNE_EVERY_S:
             self._pruned_s = time.monotonic()
             self.prune()

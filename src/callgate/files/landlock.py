@@ -145,7 +145,7 @@ def _without_secrets(places: Iterable[str | int]) -> Iterable[str | int]:
 
 
 def _allow(ruleset: int, place: str | int, rights: int) -> bool:
-    """Allows rights below a place; False if there is no such place."""
+    """Allow rights below a place; False if there is no such place."""
     if isinstance(place, int):
         descriptor, own = place, False
     else:

@@ -40,7 +40,7 @@ class Old:
     known: os.stat_result
 
     def read(self, size: int) -> bytes:
-        """Its first bytes."""
+        """Read the first bytes of the file."""
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         return read_at_most(self.descriptor, size)
 

@@ -33,7 +33,7 @@ _ANTHROPIC_MARKS = _BLOCK_MARKS | {"cache_control", "title", "context", "citatio
 
 
 class LangChainTool:
-    """Runs one LangChain tool.
+    """Executor of one LangChain tool.
 
     Args:
         tool: The tool.

@@ -25,7 +25,7 @@ __all__ = ["AgentsTool"]
 
 
 class AgentsTool:
-    """Runs one function tool.
+    """Executor of one function tool.
 
     Args:
         tool: The tool.

@@ -28,7 +28,7 @@ from callgate.types import JsonObject, Media
 __all__ = ["FILE_BYTES_MAX", "FileUploads", "Progress"]
 
 Progress: TypeAlias = "Callable[[int, int], Awaitable[None]]"
-"""Receives the bytes that the server has, and the size of the file."""
+"""Receive the bytes that the server has, and the size of the file."""
 
 FILE_BYTES_MAX = 2 * 1024**3
 """The size of the largest file that Google takes."""

@@ -52,7 +52,7 @@ _TEXTS = frozenset(f"application/{name}" for name in ("json", "xml", "yaml", "x-
 """Types that are text, beside those that say so."""
 
 _PLACEHOLDER: JsonObject = {"type": "thought", "signature": SKIP_SIGNATURE}
-"""Stands before calls that nobody has signed."""
+"""Step before calls that have no signature."""
 
 
 @dataclass(frozen=True, slots=True)

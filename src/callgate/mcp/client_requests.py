@@ -93,7 +93,7 @@ def _client(what: str) -> CallingClient:
 
 
 class LogRelay(logging.Handler):
-    """Sends the log records of tools to the clients that called them. Known secrets are taken out."""
+    """Log handler that sends the records of tools to the clients that called them. Known secrets are taken out."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record, if it was written in a call."""

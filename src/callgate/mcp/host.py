@@ -38,7 +38,7 @@ class Answer:
 
 
 Elicit: TypeAlias = Callable[[Question], Awaitable[Answer]]
-"""Asks a person: as `Host.elicit` for one server, as `Gate(elicit=...)` for all of a gate. The deadline of the call stands
+"""Ask a person: as `Host.elicit` for one server, as `Gate(elicit=...)` for all of a gate. The deadline of the call stands
 still meanwhile."""
 Login: TypeAlias = Callable[[str, str], Awaitable[None]]
 """A callback with the name of a server and the login URL: opens it in a browser, or shows it."""
@@ -51,7 +51,7 @@ class Host:
     """The requests that servers may make. The others are declared as unsupported."""
 
     elicit: Elicit | None = None
-    """Asks a person. The default is the gate's `elicit`, if it has one."""
+    """Callback that asks a person. The default is the gate's `elicit`, if it has one."""
     login: Login | None = None
     """Callback for the login of a person. Without it, a stored token is used and refreshed, but no login is started."""
     sample: Sample | None = None

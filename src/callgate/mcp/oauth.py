@@ -182,7 +182,7 @@ def _unsigned(session: OAuthSession) -> httpx2.Auth:
     import httpx2
 
     class Unsigned(httpx2.Auth):
-        """Sends requests unchanged, and detects that the server wants a login."""
+        """Authentication that sends requests unchanged, and detects that the server wants a login."""
 
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request

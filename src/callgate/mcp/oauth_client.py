@@ -138,7 +138,7 @@ def login_provider(client: OAuthClient, url: str, redirect_uri: str, **parts: An
     from pydantic import AnyUrl
 
     class LoginProvider(OAuthClientProvider):
-        """Requests the scopes of the settings, and sends the secret as the server supports it."""
+        """OAuth provider that requests the scopes of the settings, and sends the secret as the server supports it."""
 
         async def _perform_authorization(self) -> Any:
             context = self.context

@@ -101,7 +101,7 @@ class ToolServer:
     """
 
     elicit: Elicit | None = None
-    """Answers questions of the tools' own servers in calls that a gate makes of them."""
+    """Answer questions of the tools' own servers in calls that a gate makes of them."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ from callgate.types import JsonObject, ToolDefinition, ToolResult
 __all__ = ["OfferHandlers", "ServedOffers"]
 
 Run = Callable[[Any, CallToolRequestParams, CallDispatcher | None], Awaitable[ToolResult]]
-"""Runs a call of a client; None is the dispatcher of the tools."""
+"""Run a call of a client; None is the dispatcher of the tools."""
 NOT_FOUND = -32002
 _READ = "read_resource"
 _PLAIN = ServedTool({}, None, is_wrapped=False, is_mcp=True)

@@ -30,7 +30,7 @@ ClientT = TypeVar("ClientT", bound=EndpointClient[Any, Any])
 
 
 class ChunkReader(Protocol):
-    """Reads one answer: chunks of its wire in, chunks in Gemini's form out."""
+    """Reader of one answer: chunks of its wire in, chunks in Gemini's form out."""
 
     def feed(self, item: JsonObject, /) -> Iterator[JsonObject]:
         """Read one chunk and yield what became known with it."""

@@ -23,7 +23,7 @@ class Rate:
     """A rate limit."""
 
     per_s: float | None = None
-    """Times a second on average; None is no bound."""
+    """Times per second on average; None is no bound."""
     burst: int = 1
     """Times at once, after a pause."""
     concurrent: int | None = None

@@ -469,7 +469,7 @@ class CallGuard:
         return result.changed(notes=(*result.notes, *outcome.notes)), notices
 
     def settled(self, records: Sequence[CallRecord]) -> None:
-        """Calls are over, in whatever way: the places that they had are free, and the audit log says what came of them."""
+        """End calls, in whatever way: release their places, and write the outcome to the audit log."""
         for record in records:
             self._leave(record.call.id)
             self._readings.pop(record.call.id, None)

@@ -111,7 +111,7 @@ def _repaired(text: str, why_not_json: JsonError) -> tuple[Any, list[str]]:
 
 
 class _Loose:
-    """Reads one value of JSON, or of the Python-like text that models write instead."""
+    """Parser of one value of JSON, or of the Python-like text that models write instead."""
 
     def __init__(self, text: str) -> None:
         self.text = text

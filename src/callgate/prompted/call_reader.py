@@ -52,7 +52,7 @@ def _name_of(tool: Any) -> str:
 
 
 class CallReader:
-    """Reads calls of the given tools. None as tools accepts every name."""
+    """Reader of calls of the given tools. None as tools accepts every name."""
 
     def __init__(self, tools: Iterable[ToolDefinition | str] | None) -> None:
         self._known: frozenset[str] | None = None

@@ -40,7 +40,7 @@ class _Fence:
 
 
 class CallParser:
-    """Finds calls in text that arrives in pieces.
+    """Parser of calls in text that arrives in pieces.
 
     ```python
     parser = CallParser(tools=["get_weather"])

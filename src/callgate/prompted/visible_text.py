@@ -10,7 +10,7 @@ __all__ = ["VisibleText"]
 
 
 class VisibleText:
-    """Joins the remaining text: blank lines on both sides of a removed line collapse to those before it, both ends are
+    """Joiner of the remaining text: blank lines on both sides of a removed line collapse to those before it, both ends are
     stripped.
     """
 

@@ -46,7 +46,7 @@ class GateConfig:
     owns_store: bool
     """True if the gate opened the store itself, and so closes it."""
     find_price: Callable[[str, str], Price | None]
-    """Returns the price of a model on a day."""
+    """Return the price of a model on a day."""
     compaction: Literal["summary", "trim"]
     system: str | None
     settings: Mapping[str, Any]

@@ -53,7 +53,7 @@ class RunContext:
         self.config = config
         self.person = person
         self.before_model = before_model
-        """Answers questions of tools."""
+        """Callback for questions of tools."""
         self.deps = deps
         """The object that the program passed to the run, for tools that declare it."""
         self.spans = config.new_spans(session.id)
@@ -73,7 +73,7 @@ class RunContext:
         self.deferred: set[str] = set()
         """Calls whose answers were deferred when the run was resumed."""
         self.partial: PartialOutput | None = None
-        """Reads the typed output while it arrives, if somebody watches."""
+        """Reader of the typed output while it arrives, if the run is followed."""
         self.has_begun = False
         """True if later facts belong to this run."""
         self.turn_reason: str | None = None

@@ -111,7 +111,7 @@ NO_TOOLS = DeclaredTools((), Declaration(tools=[], tool_config=None, names={}), 
 
 @dataclass(slots=True, kw_only=True)
 class ToolDeclarer:
-    """Declares the tools of a gate."""
+    """Declarations of the tools of a gate."""
 
     executor: Executor
     store: Store

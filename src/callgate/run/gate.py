@@ -216,7 +216,7 @@ class Gate(RunMethods):
 
     @property
     def elicit(self) -> Elicit | None:
-        """Answers questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
+        """Callback for questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
 
         A server learns on start whether questions are supported.
         """

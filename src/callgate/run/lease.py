@@ -58,7 +58,7 @@ async def acquire_lease(store: Store, session: str, *, owner: str, wait_max_s: f
 
 
 class LeaseRenewal:
-    """Renews the leases of all holders, with one timer per event loop."""
+    """Renewal of the leases of all holders, with one timer per event loop."""
 
     def __init__(self, holders: Callable[[], Iterable[LeaseHolder]]) -> None:
         self._holders = holders

@@ -61,7 +61,7 @@ class _PartialAnswer:
 
 
 class ModelTurn:
-    """Asks the model of a run."""
+    """Requests to the model of a run."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run

@@ -41,7 +41,7 @@ class Resources:
 
     def __init__(self, config: GateConfig, elicit: Elicit | None, first: Resources | None = None) -> None:
         self.elicit = elicit
-        """Answers questions of MCP servers: they look it up in the owners of their connection, of which this is one."""
+        """Callback for questions of MCP servers: they look it up in the owners of their connection, of which this is one."""
         self.portal: BlockingPortal = BlockingPortal() if first is None else first.portal
         self.sessions: Sessions = Sessions() if first is None else first.sessions
         self.users = 0

@@ -54,7 +54,7 @@ class RunRequest:
     deps: Any = None
     """The object for tools that declare it; it is never journalled."""
     person: Person | None = None
-    """Answers questions of MCP servers in this run; None for the gate's `elicit`."""
+    """Callback for questions of MCP servers in this run; None for the gate's `elicit`."""
     before_model: BeforeModel | None = None
     """Awaited before every request to a model, whatever it is for."""
 

@@ -27,7 +27,7 @@ class RunTask(Generic[T]):
 
     def __init__(self, work: Callable[[RunTask[T]], Coroutine[Any, Any, T]]) -> None:
         self.stop: Callable[[], object] | None = None
-        """Stops the run cleanly; until it is set, the task is cancelled."""
+        """Stop the run cleanly; until it is set, the task is cancelled."""
         self._task = asyncio.get_running_loop().create_task(work(self))
 
     def add_done_callback(self, callback: Callable[[object], object]) -> None:

@@ -96,7 +96,7 @@ class _Together:
 
 
 class Lowering:
-    """Lowers one schema. `shapes` holds the shared definitions after `root`."""
+    """Lowering of one schema. `shapes` holds the shared definitions after `root`."""
 
     def __init__(
         self, source: Source, losses: Losses, *, plan: Plan, keeps_refs: bool, unrolled: frozenset[str] = frozenset()
@@ -203,7 +203,7 @@ class Lowering:
         return Shape(pointer=place.pointer, types=self._types([target], 0), notes=["nested as above"])
 
     def _collect(self, places: Iterable[Place], together: _Together, trail: _Trail) -> _Trail:
-        """Spreads out references and `allOf`s, outer ones first, so that the nearest text wins."""
+        """Spread out references and `allOf`s, outer ones first, so that the nearest text wins."""
         queue = list(places)
         seen = {facet.place.pointer for facet in together.facets}
         for place in queue:  # grows while it is walked
@@ -284,7 +284,7 @@ class Lowering:
         ]
 
     def _settle_requirements(self, together: _Together) -> None:
-        """Unions that only list required properties become text, instead of repeating the whole object."""
+        """Turn unions that only list required properties into text, instead of repeating the whole object."""
         if not together.unions:
             return
         left: list[_Union] = []

@@ -79,7 +79,7 @@ def string_branches(values: list[Any]) -> list[JsonObject]:
 
 
 class JsonWriter:
-    """Writes the shapes of one schema."""
+    """Writer of the shapes of one schema."""
 
     def __init__(self, shapes: Mapping[Key, Shape], losses: Losses) -> None:
         self.shapes = shapes

@@ -40,7 +40,7 @@ _MERGED_TYPES = ("string", "number", "boolean", "object", "array")
 
 
 class MessageWriter:
-    """Writes the shapes of one schema. `aliases` maps changed property names to the original ones."""
+    """Writer of the shapes of one schema. `aliases` maps changed property names to the original ones."""
 
     def __init__(self, losses: Losses, surface: Literal["developer", "vertex"]) -> None:
         self.losses = losses

@@ -74,7 +74,7 @@ class Admission:
 
 
 class Admissions:
-    """Admits runs of principals that have quotas of runs, tokens or cost."""
+    """Admission of runs of principals that have quotas of runs, tokens or cost."""
 
     def __init__(self, principals: Principals) -> None:
         self._store: Reservations = principals if keeps_reservations(principals) else MemoryReservations(principals)

@@ -87,7 +87,7 @@ async def _own(service: Service, principal: Principal | None, sessions: Sequence
 
 
 async def answer(service: Service, request: Request) -> Response:
-    """Answers a call that waits; the run goes on, in the background if nobody follows it."""
+    """Answer a pending call; the run continues, in the background if no client follows it."""
     body = await read_json(request, GIVEN)
     session, call_id = request.path_params["session"], request.path_params["call_id"]
     run = await answer_call(service, session, call_id, service.signed(answer_from(body)))

@@ -15,7 +15,7 @@ PROBE_S = 1.5
 
 
 class AuditProbe:
-    """Tries whether the log could be written, in one thread at a time: a disk that hangs costs one, not one a request."""
+    """Check that the log can be written, in one thread at a time: a disk that hangs costs one, not one per request."""
 
     def __init__(self, audit: AuditLog | None) -> None:
         self._audit = audit

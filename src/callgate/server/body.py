@@ -103,7 +103,7 @@ def _misfit(value: Any, schema: JsonObject) -> str:
 
 
 class _Beginning:
-    """Copies the beginning of a value."""
+    """Copy of the beginning of a value."""
 
     def __init__(self) -> None:
         self._left = DESCRIBED_VALUES

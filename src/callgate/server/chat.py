@@ -192,7 +192,7 @@ def wants_stream(request: Request, body: JsonObject) -> bool:
 
 
 async def chat(service: Service, request: Request) -> Response:
-    """Answers a prompt with the help of tools.
+    """Answer a prompt with the help of tools.
 
     With `Accept: text/event-stream` the answer is a stream of events, and a call that needs approval is waited for.
     Without it such a call pauses the run: the answer is 202 with `approvals`, and `answers` or the approvals route goes on.

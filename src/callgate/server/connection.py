@@ -50,7 +50,7 @@ class Connection(H11Protocol):
     _until_s = 0.0
     """The deadline of the phase."""
     _timer: asyncio.TimerHandle | None = None
-    """Fires at the earliest deadline that was set, or later; it is not set anew for each of them."""
+    """Timer that fires at the earliest deadline that was set, or later; it is not set anew for each of them."""
     _is_in_h11 = False
     """True if any bytes went to h11 so far."""
     _is_fast = False
@@ -285,7 +285,7 @@ class Connection(H11Protocol):
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
-    """Heads and bodies leave in pieces: without this, each response would wait 40 ms for its second one to leave."""
+    """Disable Nagle: heads and bodies leave in pieces, and each response would wait 40 ms for its second one to leave."""
     connection = transport.get_extra_info("socket")
     # asyncio does it by itself only for sockets that were opened with their protocol named.
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):

@@ -28,12 +28,12 @@ class Metrics:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.tokens: Counter[tuple[str]] = Counter()
         self.began = 0
-        """Runs."""
+        """Runs that ended."""
         self.run_s = Histogram()
         self.call_s = Histogram()
 
     def run_ended(self, run: Run) -> None:
-        """Counts what a run came to."""
+        """Count the outcome of a run."""
         self.run_s.add((run.ended_s or run.began_s) - run.began_s)
         if run.reply is None:
             self.runs[str(run.problem["error"]) if run.problem else "cancelled",] += 1
@@ -46,11 +46,11 @@ class Metrics:
             self.call_s.add(record.duration_s)
 
     def refused(self, error: Exception) -> None:
-        """Counts a run that could not begin."""
+        """Count a run that could not begin."""
         self.runs[word_of(error),] += 1
 
     def passed_on(self, usage: Usage) -> None:
-        """Counts a request that was answered by a model without a run."""
+        """Count a request that was answered by a model without a run."""
         self.runs["passed_on",] += 1
         self._count(usage)
 

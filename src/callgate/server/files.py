@@ -115,7 +115,7 @@ _PENDING: weakref.WeakKeyDictionary[Service, dict[str, _Upload]] = weakref.WeakK
 
 
 async def begin(service: Service, request: Request) -> Response:
-    """Announces a file for prompts. Its pieces follow in order; the answer to the last one has the part for a prompt."""
+    """Announce a file for prompts. Its pieces follow in order; the answer to the last one has the part for a prompt."""
     body = await read_json(request, NEW)
     if files_of(service.gate.model) is None:
         raise HttpError(

@@ -61,12 +61,12 @@ class ClaimedKey:
 
 
 class Runner(Protocol):
-    """Runs what a request asks for."""
+    """Runner of what a request asks for."""
 
     def __call__(
         self, watch: Watch, /, left: frozenset[str] | None = None, key: IdempotencyKey | None = None
     ) -> Awaitable[Reply]:
-        """Runs it as it was asked for; with `left` the run goes on instead, and is told the answers about these calls."""
+        """Start the run as requested; with `left`, continue it with the answers to these calls."""
         ...
 
 
@@ -120,7 +120,7 @@ class RequestKeys:
     ) -> None:
         self._store = store
         self._on_refused = on_refused
-        """Gets the error of a store that could not take a claim, so that no run began."""
+        """Callback for the error of a store that could not take a claim, so that no run began."""
         self._claims: IdempotencyKeys = store if has_idempotency_keys(store) else MemoryIdempotencyKeys()
         self._wait_s = wait_s
         self._owner = new_owner()
@@ -245,7 +245,7 @@ class RequestKeys:
         return (held.digest, held.run) == (claim.digest, claim.run) and held.owner != self._owner
 
     async def _attempt(self, pending: PendingRequest, found: JournaledRun | None, watch: Watch) -> Reply:
-        """Begins the run, or goes on with it as far as it was found.
+        """Start the run, or continue it from where it was found.
 
         Raises:
             AlreadyStartedError: the journal of the session has changed since.

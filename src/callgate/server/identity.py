@@ -65,7 +65,7 @@ class Principal:
 
 
 class Identities(Protocol):
-    """Knows principals by their tokens."""
+    """Principals by their tokens."""
 
     async def principal(self, token: str) -> Principal | None:
         """Return the principal that a token stands for; None if there is none."""

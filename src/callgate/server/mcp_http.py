@@ -81,7 +81,7 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to the program, and calls back when it can be reached."""
+    """Server that leaves signals to the program, and calls back when it can be reached."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

@@ -15,7 +15,7 @@ TRIM_S = 2.0
 
 
 class MemoryTrim:
-    """Returns memory to the system, some time after enough of it was freed."""
+    """Timer that returns memory to the system, some time after enough of it was freed."""
 
     def __init__(self) -> None:
         self._freed = 0

@@ -195,7 +195,7 @@ def _name(operation: Operation) -> str:
 
 
 async def _openapi(service: Service, request: Request) -> Response:
-    """This document."""
+    """Return this document."""
     return json_response(document(request.app.routes))
 
 

@@ -39,7 +39,7 @@ class Provider:
 
     name: str
     open: Callable[[str | None], Model]
-    """Opens a model by its name, or the usual one. Raises UsageError where it cannot be used."""
+    """Open a model by its name, or the usual one. Raises UsageError where it cannot be used."""
     default: str | None = None
     """The model that answers when none is named."""
     models: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Provider:
     why_not: Callable[[], str | None] = lambda: None
     """Reason why it cannot be used now; None if it can."""
     served: Callable[[], Awaitable[Sequence[str]]] | None = None
-    """Asks the provider which models it has."""
+    """Ask the provider which models it has."""
 
 
 class Providers:

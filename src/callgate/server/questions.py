@@ -47,7 +47,7 @@ def _problems(question: Question, content: JsonObject) -> list[str]:
 
 
 async def answer(service: Service, request: Request) -> Response:
-    """Answers a question of an MCP server to the person who follows a run."""
+    """Answer a question that an MCP server asks the person who follows a run."""
     body = await read_json(request, ANSWER)
     session, question_id = request.path_params["session"], request.path_params["question"]
     run = service.run_of(session)

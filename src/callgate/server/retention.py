@@ -31,7 +31,7 @@ PAGE = 200
 
 
 class Sweeper:
-    """Deletes old sessions, while the service runs."""
+    """Deletion of old sessions, while the service runs."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ def written_bytes(event: Event) -> int:
 
 
 class RunMeter:
-    """Counts what one run uses, by its events.
+    """Meter of what one run uses, by its events.
 
     `asked_bytes` is the length of what the client sent, `context` gives the tokens of the conversation as far as they are
     known, `cost_of` the cost of an answer, `answer_tokens` how long one is expected to be. One that `goes_on` after a pause

@@ -21,7 +21,7 @@ QUESTIONS_MAX = 20
 
 @dataclass(slots=True, eq=False)
 class RunPerson:
-    """Asks those who follow a run, and waits for an answer."""
+    """Questions to the clients that follow a run."""
 
     run: Run
     wait_s: float

@@ -130,7 +130,7 @@ class Follower:
     is_quiet: bool = False
     """True if nothing was sent to it for a while."""
     leave: Callable[[], None] | None = None
-    """Ends the stream of one that cannot be told, because its client does not read."""
+    """End the stream of a follower that cannot be reached, because its client does not read."""
 
 
 class EventsGoneError(CallgateError):
@@ -164,7 +164,7 @@ class Run:
     place: Place | None = None
     """Its place among the runs of the service."""
     meter: RunMeter | None = None
-    """Counts what it uses, if its client has a quota of that."""
+    """Meter of what it uses, if its client has a quota of that."""
     ended_s: float | None = None
     reply: Reply | None = None
     error: BaseException | None = None
@@ -185,9 +185,9 @@ class Run:
     has_effects = False
     """True if it has started a call that must not simply be run again."""
     stop: Callable[[str], bool] | None = None
-    """Stops the work cleanly."""
+    """Stop the work cleanly."""
     halt: Callable[[Exception], bool] | None = None
-    """Ends the work where it stands, so that it can be resumed elsewhere."""
+    """End the work where it stands, so that it can be resumed elsewhere."""
     interruption: Exception | None = None
     """Reason of the interruption, if there was one."""
     is_asked_for: Callable[[], Awaitable[bool]] | None = None
@@ -228,7 +228,7 @@ class Run:
     # The work -------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins."""
+        """Start the run."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -289,7 +289,7 @@ class Run:
         return self._done
 
     def cancel(self, reason: str) -> bool:
-        """Stops it: cleanly if it has begun, at once if it still waits for its session."""
+        """Stop the run: cleanly if it has begun, at once if it still waits for its session."""
         if self.is_over or self._task is None:
             return False
         if not self._is_ending and not (self.stop is not None and self.stop(reason)):
@@ -309,7 +309,7 @@ class Run:
     # Its events -----------------------------------------------------------------------------------------------------------
 
     def add(self, event: RunEvent) -> None:
-        """Notes an event for everybody who follows."""
+        """Record an event for all followers."""
         self.last += 1
         size = size_of(event)
         if len(self.ring) == EVENTS_MAX:
@@ -361,7 +361,7 @@ class Run:
 
     @contextlib.contextmanager
     def followed(self, after: int = 0, *, answers: bool = True) -> Generator[Follower]:
-        """Follows the events; when the last one leaves, the run may end.
+        """Follow the events; when the last one leaves, the run may end.
 
         A call that needs approval is waited for only if somebody follows who can answer.
         """
@@ -447,7 +447,7 @@ class Run:
         return bool(asked)
 
     async def settled(self, within_s: float) -> None:
-        """Waits until something has happened, or the run has failed at the start; not longer than so."""
+        """Wait, at most this long, until there is an event or the run has failed at the start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.until(lambda: self.last >= 2)
@@ -498,7 +498,7 @@ class Run:
 
 
 class _NoHistory:
-    """Stands for the history of a run that is over: its session has it."""
+    """Placeholder for the history of a run that is over: its session has it."""
 
     @property
     def contents(self) -> list[Content]:

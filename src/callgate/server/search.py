@@ -46,7 +46,7 @@ class Found:
 
 
 class SessionSearch:
-    """Searches the sessions of a store."""
+    """Search over the sessions of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -47,18 +47,18 @@ logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 LIVE = "/livez"
-"""Costs nothing, shows nothing, and answers probes that know only an address."""
+"""Path of the liveness probe: it costs and shows nothing, and probes know only an address."""
 PROBES = frozenset({LIVE, "/health"})
 """Paths that answer for any host: without the token they show one word, and a web page learns nothing by it."""
 SCRAPED = "/metrics"
-"""Answers for any host to who has a token: monitors know pods by their addresses."""
+"""Path that answers for any host name, given a token: monitors know pods by their addresses."""
 PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}), ("/static/",))
 """Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
 """Limits on how much of a body that is too large is still received, so that its sender reads the answer."""
 HEADS_MAX = 256
-"""Heads that are known again when they come again."""
+"""Number of request heads that are kept, so that repeated ones are recognised."""
 AUTHORIZED = "callgate.authorized"
 """In a scope: True if the request had the token; missing if there is none."""
 REFUSAL = "callgate.refusal"
@@ -185,7 +185,7 @@ class SecurityMiddleware:
         self._known_head = lru_cache(HEADS_MAX)(self._checked)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Checks one request."""
+        """Check one request."""
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
@@ -276,7 +276,7 @@ class SecurityMiddleware:
         return hosts[0].lower()
 
     def _check_origin(self, head: Head, host: str) -> str | None:
-        """Refuses other web pages; gives the origin of a page that is allowed by name."""
+        """Refuse other web pages; return the origin of a page that is allowed by name."""
         origin = head.one(b"origin")
         if origin is not None and origin.lower() in self._origins:
             return origin
@@ -411,7 +411,7 @@ class _Body:
 
 
 def _discarding(receive: Receive, send: Send) -> Send:
-    """Answers at once, and then lets the rest of the body run into the sand for a while.
+    """Return a `send` that answers at once, then discards the rest of the body for a while.
 
     A connection that is closed while its client still sends is reset, and most clients never see the answer then.
     """
@@ -438,7 +438,7 @@ async def _discard(receive: Receive) -> None:
 
 
 class _Answer:
-    """Adds what every answer says, and counts it."""
+    """Responder that adds what every response carries, and counts it."""
 
     __slots__ = ("_began_s", "_id", "_is_last", "_metrics", "_scope", "_send", "_sent", "_status", "has_begun", "origin")
 

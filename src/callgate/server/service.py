@@ -173,7 +173,7 @@ class Service:
         self.providers = providers or providers_of(gate)
         self.undo = undo
         self.forget = forget
-        """Deletes what is kept of a session outside of the store, as backups of files."""
+        """Delete what is kept of a session outside of the store, such as backups of files."""
         self.offers = tuple(offers)
         """Functions that `resource` or `prompt` has marked, for MCP clients."""
         if isinstance(self.store, SqlStore):
@@ -193,7 +193,7 @@ class Service:
         self.places = Places(self.options.runs)
         """Places of runs, and of requests that are passed on to a model."""
         self.runs: dict[str, Run] = {}
-        """Runs that go on, and those that ended last."""
+        """Runs in progress, and those that ended last."""
         self._over: deque[Run] = deque()
         self._over_bytes = 0
         self._lagging: dict[Run, None] = {}
@@ -218,7 +218,7 @@ class Service:
         self.waiting_sessions = WaitingSessions(self.store)
         self.search = SessionSearch(self.store)
         self.admissions = Admissions(self.store) if keeps_principals(self.store) else None
-        """Admits runs of clients with quotas."""
+        """Admission of runs of clients with quotas."""
         self._warming: list[asyncio.Task[None]] = []
         self._opened = contextlib.AsyncExitStack()
         self.waiting_calls: tuple[float, int] = (-math.inf, 0)
@@ -299,7 +299,7 @@ class Service:
             logger.error("run %s of session %r did not end; its journal says how far it came", run.id, run.session)
 
     async def _ended_within(self, wait_s: float) -> list[Run]:
-        """Waits for the runs that go on, but not longer than so; gives those that still do."""
+        """Wait, at most this long, for the runs in progress; return those that still are."""
         if self._live:
             ends = [asyncio.create_task(run.done.wait()) for run in self._live.values()]
             _, pending = await asyncio.wait(ends, timeout=wait_s)
@@ -433,7 +433,7 @@ class Service:
         return self.store
 
     async def start(self, ask: Ask, keyed: ClaimedKey | None = None) -> Run:
-        """Begins a run; one with a key, if the request holds the claim on one.
+        """Start a run; one with a key, if the request holds the claim on one.
 
         Raises:
             HttpError: the service stops, or has too much to do.
@@ -725,7 +725,7 @@ class Service:
     # Asking somebody ------------------------------------------------------------------------------------------------------
 
     async def ask_client(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-        """Waits for an answer where somebody follows the run; where nobody does, the run pauses."""
+        """Wait for an answer if a client follows the run; pause the run if none does."""
         run = CURRENT.get(None)
         if run is None:  # A run of the program's own, beside the service.
             return "later"

@@ -300,7 +300,7 @@ async def events(service: Service, request: Request) -> Response:
 
 
 async def deleted(service: Service, request: Request) -> Response:
-    """Forgets a session, and what is stored of it at the provider; `left` says what could not be deleted there."""
+    """Delete a session, and what the provider stores of it; `left` lists what could not be deleted there."""
     session = request.path_params["id"]
     left: list[str] = []
     if _live_run(service, session) is not None:
@@ -311,7 +311,7 @@ async def deleted(service: Service, request: Request) -> Response:
 
 
 async def cancelled(service: Service, request: Request) -> Response:
-    """Stops the run of a session cleanly, here or in another process; `cancelled` says whether there was one.
+    """Stop the run of a session cleanly, here or in another process; `cancelled` is true if there was one.
 
     `run` is null if it is in another process.
     """

@@ -87,7 +87,7 @@ async def watch_disconnect(receive: Receive, wake: asyncio.Event) -> AsyncGenera
 
 
 async def left_before_end(request: Request, run: Run) -> bool:
-    """Waits for the end of a run, or until the client has left; whether it was that."""
+    """Wait for the end of a run, or until the client has left; True if it has left."""
     if run.is_over:
         return False
     wake = request.scope.get(WAKE)
@@ -116,7 +116,7 @@ class EventStream(Response):
         self.after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the stream."""
+        """Send the stream."""
         with self.run.followed(self.after) as follower:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             pulse = _Pulse(follower, self.options)

@@ -26,7 +26,7 @@ RETRY_S = 5.0
 
 
 class AnswerSignal:
-    """Wakes those who wait for a change among the answers of a store.
+    """Signal for those who wait for a change among the answers of a store.
 
     Args:
         connect: Opens a connection that listens, off the event loop; None if the store cannot send signals.

@@ -26,7 +26,7 @@ Withdrawal = Literal["withdrawn", "taken", "gone"]
 STALE_S = 600.0
 """The age from which an answer that nobody takes makes room for another one: the process that left it has died."""
 _MARK = "\n"
-"""Stands between the fence of the taker and the answer, which is one line."""
+"""Separator between the fence of the taker and the answer, which is one line."""
 
 
 class Answers(Protocol):

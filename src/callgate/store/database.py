@@ -51,7 +51,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Database:
-    """Carries out operations, each in a transaction; those of one connection in the order in which they came.
+    """Executor of operations, each in a transaction; those of one connection in the order in which they came.
 
     Nothing that goes wrong in an operation ends its thread, and nothing that happens to the thread leaves a caller waiting.
     """

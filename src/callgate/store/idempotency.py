@@ -16,7 +16,7 @@ __all__ = ["KEPT_S", "Claim", "IdempotencyKeys", "MemoryIdempotencyKeys", "has_i
 KEPT_S = 24 * 3600.0
 """Seconds that a claim is valid. Older ones are deleted now and then."""
 KEYS_MAX = 10_000
-"""IdempotencyKeys that are held in memory; the oldest go first."""
+"""Number of idempotency keys in memory; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

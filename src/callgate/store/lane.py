@@ -46,7 +46,7 @@ class Operation:
     prepare: Callable[[], object] | None = None
     durable: bool = False
     on_late: Callable[[Any], object] | None = None
-    """Gets the value if it was committed at the moment when the caller gave up."""
+    """Callback for a value that was committed at the moment when the caller gave up."""
     reads: bool = False
     """True if it changes nothing."""
     is_alone: bool = False

@@ -32,7 +32,7 @@ class _StoredSession:
 
 @checked_values
 class MemoryStore:
-    """Keeps facts in lists. Leases never run out: an owner in the same process gives its sessions free, or all die."""
+    """Store of facts in lists. Leases never expire: an owner in the same process releases its sessions, or all die."""
 
     def __init__(self, *, sessions_max: int = 1_000) -> None:
         if isinstance(sessions_max, bool) or not isinstance(sessions_max, int) or sessions_max < 1:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -40,7 +40,7 @@ class Lease:
 
     session: str
     fence: int
-    """Grows with every owner; a store takes facts only from the newest."""
+    """Number that grows with every owner; a store takes facts only from the newest."""
     position: int
     """Facts that the session had when the lease was given."""
 
@@ -61,7 +61,7 @@ class SessionInfo:
 
 
 class Store(Protocol):
-    """Keeps the facts of sessions.
+    """Store of the facts of sessions.
 
     What was begun is carried to its end: a caller that is cancelled meanwhile is told so only afterwards, because otherwise
     nobody would know what the store holds. An id that `check_id` refuses is a `UsageError` wherever it comes in.

@@ -55,11 +55,11 @@ OFF_LOOP_BYTES = 256 * 1024
 
 
 MISSING = b'{"kind": "missing"}'
-"""Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
+"""Placeholder for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
 class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
-    """Keeps facts in tables.
+    """Store of facts in tables.
 
     With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
     and exports are read from the `replica`, a copy of the database that may lag, if there is one that answers.

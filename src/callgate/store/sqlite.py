@@ -67,7 +67,7 @@ class Sqlite:
         self._beside: dict[Path, tuple[int, int] | None] = {}
         """The same of its write-ahead log, and of the index of that."""
         self._copy = contextlib.ExitStack()
-        """Holds the copy that is read where the file itself cannot be."""
+        """Folder of the copy that is read where the file itself cannot be."""
 
     @property
     def place(self) -> str:

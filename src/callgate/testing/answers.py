@@ -183,7 +183,7 @@ def encode_json(value: Any, *, indent: int | None = None) -> bytes:
 
 @dataclass(slots=True)
 class Mint:
-    """Issues deterministic ids and signatures, and remembers the signatures."""
+    """Issuer of deterministic ids and signatures; remembers the signatures."""
 
     signatures: set[str] = field(default_factory=set[str])
     """Every thought signature that was issued."""

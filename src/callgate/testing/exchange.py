@@ -117,7 +117,7 @@ class Exchange:
     sent: bytes = b""
     """The body of a piece of an upload, which is not recorded."""
     cached_tokens: Callable[[JsonObject], int] = lambda body: 0
-    """Returns the number of tokens that a request takes from a cached content."""
+    """Return the number of tokens that a request takes from a cached content."""
     reusable: bool = True
     """True if the connection may serve another request after this one."""
     is_stale: bool = False

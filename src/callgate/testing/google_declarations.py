@@ -111,7 +111,7 @@ class Case:
 
 
 Rule: TypeAlias = Callable[[Case], Iterator[Refusal]]
-"""Checks one aspect of a request."""
+"""Check one aspect of a request."""
 
 
 def generation(model: str) -> tuple[int, int]:

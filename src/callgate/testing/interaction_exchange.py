@@ -51,7 +51,7 @@ class InteractionExchange(Exchange):
     numbered: bool = True
     """True if events of stored interactions have ids."""
     change: Callable[[JsonObject], JsonObject] | None = None
-    """Changes the interaction before it is stored and sent."""
+    """Change the interaction before it is stored and sent."""
 
     @property
     def key(self) -> str:

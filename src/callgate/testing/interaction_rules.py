@@ -62,7 +62,7 @@ _COUNT = (
 )
 _INVALID = "Request contains an invalid argument."
 _ODD: JsonObject = {"type": "processing_call", "id": "odd", "signature": "odd"}
-"""Stands for a step that the server itself made up."""
+"""Placeholder for a step that the server itself made up."""
 _CORRUPTED = "Corrupted thought signature."
 
 
@@ -103,7 +103,7 @@ class InteractionState:
     tokens: dict[str, str] = field(default_factory=dict[str, str])
     """Continuation tokens that were given out and not used -> the interaction that gave each; empty if it is not kept."""
     open_streams: int = 0
-    """Streams that have said their last word, were not closed by the server, and are still open."""
+    """Streams that sent their last event, were not closed by the server, and are still open."""
     spoiled: set[str] = field(default_factory=set[str])
     """Signatures of answers that were changed on their way, so that nobody can give them back as they were."""
 

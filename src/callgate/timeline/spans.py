@@ -96,7 +96,7 @@ class _Call:
 
 
 class _Reader:
-    """Reads facts one by one and tracks open spans."""
+    """Reader of facts, one by one, that tracks open spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []

@@ -69,7 +69,7 @@ def _nothing(*args: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallObserver:
-    """Observes a running call: its progress, its result, and its nested calls."""
+    """Observer of a running call: its progress, its result, and its nested calls."""
 
     session: str | None = None
     deps: Any = None

@@ -56,7 +56,7 @@ def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
 
 
 class FunctionRunner:
-    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
+    """Executor of a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
 
     copies_args = True
     """See `RunningCall`."""

@@ -33,7 +33,7 @@ Key = tuple[int, tuple[str, ...], bool, Any]
 
 
 class MessagesOf(Protocol):
-    """Writes one content as messages."""
+    """Writer of one content as messages."""
 
     def __call__(self, content: Content, ids: Sequence[str], *, is_newest: bool) -> Iterable[JsonObject]:
         """Return the messages of a content; `ids` are those of its calls, or of the calls that it answers.

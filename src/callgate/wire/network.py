@@ -186,7 +186,7 @@ class Socket:
         self._sock = sock
         self._unsent: list[bytes] = []
         self._look: Callable[[], Any] | None = None
-        """Asks the system whether there is something to read."""
+        """Ask the system whether there is something to read."""
 
     @property
     def has_something(self) -> bool:

@@ -40,7 +40,7 @@ class Offer:
 
 
 class Listener:
-    """Accepts the one connection of the program that has its offer."""
+    """Listener for the one connection of the program that has its offer."""
 
     def __init__(self, host: str) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

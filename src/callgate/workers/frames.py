@@ -46,7 +46,7 @@ def _slowly(message: dict[str, Any]) -> bytes:
 
 
 class Frames:
-    """Cuts a stream of bytes into messages."""
+    """Splitter of a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()

@@ -37,7 +37,7 @@ def shared_pool() -> WorkerPool:
 
 
 class IsolatedFunction:
-    """Runs a Python function in a worker process.
+    """Executor of a Python function in a worker process.
 
     Raises:
         UsageError: another process cannot import the function, or it needs `deps`, which stay in this one.

@@ -114,7 +114,7 @@ class Job:
     progress: Progress = unheard
     on_item: Callable[[Any], None] = unheard_item
     call_tool: CallTool | None = None
-    """Calls a tool of the program that the worker asks for."""
+    """Call a tool of the program that the worker asks for."""
     host_calls: Any = None
     """Its calls of the program's tools (`callgate.workers.host_calls`), if there are any."""
     number: int = field(default_factory=_NUMBERS.__next__)
@@ -131,7 +131,7 @@ class Job:
     """The last progress report."""
     future: asyncio.Future[ToolResult] = field(init=False)
     is_told: bool = False
-    """Its result was delivered to the waiter, if there still is one."""
+    """True once its result was delivered to the waiter, if there still is one."""
     timer: asyncio.TimerHandle | None = None
     slot: Any = None
     """The slot that runs it."""

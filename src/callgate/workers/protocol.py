@@ -49,7 +49,7 @@ class Worker(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process, where there is one on this machine."""
+        """Return its process, if it is on this machine."""
         ...
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:

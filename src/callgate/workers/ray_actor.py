@@ -50,7 +50,7 @@ def _in_group(name: str) -> Callable[[Method], Method]:
 
 
 class Keeper:
-    """Keeps a worker process. Each group of its methods has a thread of its own."""
+    """Actor with one worker process. Each group of its methods has a thread of its own."""
 
     def __init__(self) -> None:
         self._process = WorkerProcess()

@@ -41,7 +41,7 @@ logger = logging.getLogger("callgate.workers")
 T = TypeVar("T")
 
 ray: Any = untyped_ray
-"""Its types say less than they promise."""
+"""Module of Ray, untyped: its own types are incomplete."""
 END_S = 2.0
 """Seconds that an actor may take to end its worker before it is killed itself."""
 RELAY_S = 60.0

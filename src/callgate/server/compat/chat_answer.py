@@ -99,7 +99,7 @@ class WholeCompletion(_Completion):
         self._chunks: list[JsonObject] = []
 
     def feed(self, item: JsonObject) -> bytes:
-        """Keeps it."""
+        """Keep the event."""
         self._chunks.append(item)
         return b""
 

@@ -59,7 +59,7 @@ OPENAI_ANSWER: JsonObject = {
 
 
 async def embed_inputs(service: Service, request: Request) -> Response:
-    """Embeds texts, as OpenAI's embeddings do, with a model that has embeddings."""
+    """Embed texts, as OpenAI's embeddings do, with a model that has embeddings."""
     body = await read_json(request, OPENAI_REQUEST)
     given: Any = body["input"]
     inputs = [given] if isinstance(given, str) or isinstance(given[0], int) else given

@@ -143,7 +143,7 @@ def _read(body: JsonObject) -> Incoming:
 
 
 async def generate(service: Service, request: Request) -> Response:
-    """Answers as Gemini does, with the service's tools unless the request declares its own.
+    """Answer as Gemini does, with the service's tools unless the request declares its own.
 
     Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. When
     somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
@@ -189,14 +189,14 @@ async def counted_tokens(
 
 
 async def embed_content(service: Service, request: Request) -> Response:
-    """Embeds one content, as Gemini does, with a model that has embeddings."""
+    """Embed one content, as Gemini does, with a model that has embeddings."""
     body = await read_json(request, EMBED)
     found = await embedded(service, request.path_params["model"], [_without_model(body)])
     return json_response({"embedding": {"values": found.vectors[0]}, **_tokens_of(found)})
 
 
 async def embed_batch(service: Service, request: Request) -> Response:
-    """Embeds several contents, as Gemini does, with a model that has embeddings."""
+    """Embed several contents, as Gemini does, with a model that has embeddings."""
     body = await read_json(request, EMBED_BATCH)
     found = await embedded(service, request.path_params["model"], [_without_model(one) for one in body["requests"]])
     return json_response({"embeddings": [{"values": vector} for vector in found.vectors], **_tokens_of(found)})
@@ -343,7 +343,7 @@ class Whole:
         self._chunks: list[JsonObject] = []
 
     def feed(self, item: JsonObject) -> bytes:
-        """Keeps it."""
+        """Keep the event."""
         self._chunks.append(item)
         return b""
 

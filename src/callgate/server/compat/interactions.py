@@ -102,7 +102,7 @@ def _read(body: JsonObject) -> IncomingInteraction:
 
 
 async def create(service: Service, request: Request) -> Response:
-    """Answers as Gemini's Interactions API does, with the service's tools unless the request declares its own.
+    """Answer as Gemini's Interactions API does, with the service's tools unless the request declares its own.
 
     Calls of the service's tools are run here and not shown; calls of the request's own come back as steps. An interaction
     that is stored belongs to a session of the service, and can be continued, fetched, cancelled and deleted by its id.
@@ -228,7 +228,7 @@ async def get(service: Service, request: Request) -> Response:
 
 
 async def cancel(service: Service, request: Request) -> Response:
-    """Stops the run of an interaction."""
+    """Stop the run of an interaction."""
     id = request.path_params["interaction"]
     place = read_id(id, _PREFIX, _NOUN)
     refused = HttpError(400, "failed_precondition", "Only an interaction that is in progress can be cancelled.")
@@ -237,7 +237,7 @@ async def cancel(service: Service, request: Request) -> Response:
 
 
 async def delete(service: Service, request: Request) -> Response:
-    """Forgets an interaction. What later ones were told of it goes with the last interaction of the conversation."""
+    """Delete an interaction. Its part in later ones is deleted with the last interaction of the conversation."""
     id = request.path_params["interaction"]
     await forget_exchange(service, read_id(id, _PREFIX, _NOUN), _missing(id))
     return json_response({})

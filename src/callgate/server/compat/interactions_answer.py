@@ -343,7 +343,7 @@ class WholeWriter:
         self._answer = _Collected(head)
 
     def feed(self, item: JsonObject) -> bytes:
-        """Keeps it."""
+        """Keep the event."""
         self._answer.take(item)
         return b""
 

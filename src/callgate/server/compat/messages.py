@@ -69,7 +69,7 @@ PROBLEM: JsonObject = {
 
 
 async def create(service: Service, request: Request) -> Response:
-    """Answers as Anthropic's Messages API does, with the service's tools unless the request declares its own.
+    """Answer as Anthropic's Messages API does, with the service's tools unless the request declares its own.
 
     Calls of the service's tools are run here and not shown; calls of the request's own come back as `tool_use`. When
     somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.

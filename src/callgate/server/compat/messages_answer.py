@@ -145,7 +145,7 @@ class WholeMessage(_Message):
         self._chunks: list[JsonObject] = []
 
     def feed(self, item: JsonObject) -> bytes:
-        """Keeps it."""
+        """Keep the event."""
         self._chunks.append(item)
         return b""
 

@@ -68,7 +68,7 @@ PROBLEM: JsonObject = {
 
 
 async def complete(service: Service, request: Request) -> Response:
-    """Answers as chat completions do, with the service's tools unless the request declares its own.
+    """Answer as chat completions do, with the service's tools unless the request declares its own.
 
     Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. When
     somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.

@@ -110,7 +110,7 @@ CHANGED = "Callgate-Changed"
 APPROVALS = "approvals"
 """The field of a chunk with the calls that wait for an approval."""
 SILENCE = "(The user's message is empty.)"
-"""Stands for a message without a word: no model can be sent nothing."""
+"""Placeholder for an empty message: no model accepts one."""
 GOES_ON = f"in the session {{session}} by sending its name in the header {SESSION}"
 ARGS_CHARS = 300
 LEFT_OUT_MAX = 20
@@ -178,7 +178,7 @@ class StartedReply:
     is_repeated: bool = False
     """True if the run was begun by another request with the same key."""
     run: Run | None = None
-    """Its run; None if the request is passed on."""
+    """Run of the request; None if it is passed on."""
 
     def failure_headers(self) -> dict[str, str]:
         """Headers of an error instead of the answer: a client that sent its request again would run the calls twice."""
@@ -188,7 +188,7 @@ class StartedReply:
 
 
 async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> StartedReply:
-    """Begins to answer.
+    """Start to answer.
 
     Raises:
         HttpError: there is no such model, or too much to do.

@@ -81,7 +81,7 @@ ANSWER: JsonObject = {
 
 
 async def create(service: Service, request: Request) -> Response:
-    """Answers as OpenAI's Responses API does, with the service's tools unless the request declares its own.
+    """Answer as OpenAI's Responses API does, with the service's tools unless the request declares its own.
 
     Calls of the service's tools are run here and not shown; calls of the request's own come back as items. A call that
     needs approval comes back as an `mcp_approval_request`, which an `mcp_approval_response` with `previous_response_id`
@@ -269,7 +269,7 @@ def _failure(encoder: ResponseEncoder, found: StoredExchange) -> bytes:
 
 
 async def cancel(service: Service, request: Request) -> Response:
-    """Stops the run of a response."""
+    """Stop the run of a response."""
     id = request.path_params["response"]
     place = _read(id)
     refused = HttpError(400, "invalid_request", "Only a response that is in progress can be cancelled.")
@@ -278,7 +278,7 @@ async def cancel(service: Service, request: Request) -> Response:
 
 
 async def delete(service: Service, request: Request) -> Response:
-    """Forgets the session of a response, with all responses before it."""
+    """Delete the session of a response, with all responses before it."""
     id = request.path_params["response"]
     await delete_exchange(service, _read(id), _missing(id))
     return json_response({"id": id, "object": "response", "deleted": True})

@@ -78,7 +78,7 @@ def usage_json(usage: Usage) -> JsonObject:
 
 
 class ResponseEncoder:
-    """Writes one response; with `stream` as server-sent events, of which those up to the number `after` are left out."""
+    """Writer of one response; with `stream` as server-sent events, of which those up to the number `after` are left out."""
 
     def __init__(self, head: JsonObject, *, stream: bool, forms: ToolForms | None = None, after: int = -1) -> None:
         self.streams = stream

@@ -32,7 +32,7 @@ _END: Any = object()
 
 
 class Encoder(Protocol):
-    """Writes one answer."""
+    """Writer of one answer."""
 
     media_type: str
     streams: bool
@@ -54,7 +54,7 @@ class Encoder(Protocol):
 
 
 class OpeningEncoder(Encoder, Protocol):
-    """Writes an answer whose first event needs nothing of it."""
+    """Writer of an answer whose first event needs nothing of it."""
 
     def begin(self) -> bytes:
         """The first bytes; nothing if they were written, or are not wanted."""
@@ -85,7 +85,7 @@ class StreamingReply(Response):
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it."""
+        """Send the answer."""
         async with contextlib.aclosing(self._items) as items, watch_disconnect(receive, asyncio.Event()) as left:
             leaving = asyncio.create_task(left.wait())
             try:

@@ -87,7 +87,7 @@ REQUEST: JsonObject = {
 
 
 async def chat(service: Service, request: Request) -> Response:
-    """Answers the messages of a `useChat` front end as a UI message stream.
+    """Answer the messages of a `useChat` front end as a UI message stream.
 
     Tools are the service's own, and shown. A call that needs approval ends the stream with a `tool-approval-request`; the
     next request, with the front end's answer in its messages, goes on. With `Idempotency-Key` the request can be repeated:
