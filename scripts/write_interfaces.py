@@ -23,6 +23,14 @@ from callgate.events import EVENTS, Event
 from callgate.server import Service, create_app
 from callgate.server.openapi import document
 
+APIS = {
+    "/v1beta/": "Google",
+    "/v1/models/{model}:": "Google",
+    "/v1/interactions": "Google",
+    "/v1/messages": "Anthropic",
+    "/v1/": "OpenAI",
+}
+"""Beginning of a path -> whose API it is compatible with: that one describes most of its fields."""
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
@@ -119,39 +127,50 @@ def event_row(kind: type[Event]) -> str:
 
 def operation(title: str, described: dict[str, Any]) -> str:
     """The section of a method of a path."""
+    foreign = next((api for beginning, api in APIS.items() if title.partition(" ")[2].startswith(beginning)), "")
     parts = [f"## {title}\n", f"{described['summary']}.\n"]
     if "description" in described:
         parts.append(described["description"] + "\n")
     if parameters := described["parameters"]:
         rows = [
-            f"| `{each['name']}` | {each['in']}{', required' if each['required'] else ''} | `{kind_of(each['schema'])}` |"
+            f"| `{each['name']}` | {each['in']}{', required' if each['required'] else ''} | `{kind_of(each['schema'])}` | "
+            f"{words_of(each['schema'], foreign if each['in'] == 'query' else '')} |"
             for each in parameters
         ]
-        parts += ["| parameter | in | type |", "|---|---|---|", *rows, ""]
+        parts += ["| parameter | in | type | |", "|---|---|---|---|", *rows, ""]
     if "requestBody" in described:
         content = described["requestBody"]["content"]["application/json"]["schema"]
-        parts += ["Request:\n", *fields(content)]
+        parts += ["Request:\n", *fields(content, foreign=foreign)]
     shapes: dict[str, list[str]] = {}  # Equal responses are shown once.
     for status, answer in described["responses"].items():
         for kind, content in answer.get("content", {}).items() if status.startswith("2") else ():
-            shapes.setdefault(f"`{kind}`:\n\n" + "\n".join(fields(content["schema"])), []).append(status)
+            shapes.setdefault(f"`{kind}`:\n\n" + "\n".join(fields(content["schema"], foreign=foreign)), []).append(status)
     parts += [f"Response {' and '.join(statuses)}, {shape}" for shape, statuses in shapes.items()]
     failures = [status for status in described["responses"] if not status.startswith("2")]
     parts += [f"Errors: {', '.join(failures)}.", ""]
     return "\n".join(parts)
 
 
-def fields(schema: dict[str, Any]) -> list[str]:
+def fields(schema: dict[str, Any], *, foreign: str = "") -> list[str]:
     """A schema as a table of its properties, or as JSON where it has none."""
-    properties = schema.get("properties")
-    if not properties:
+    if not schema.get("properties"):
         return [block(schema)]
+    return ["| field (* required) | type | |", "|---|---|---|", *rows_of(schema, "", foreign), ""]
+
+
+def rows_of(schema: dict[str, Any], place: str, foreign: str) -> Iterator[str]:
+    """The rows of the properties of a schema, and of what is inside those, unless another API describes that."""
     required = schema.get("required", ())
-    rows = [
-        f"| `{name}`{' *' if name in required else ''} | `{kind_of(each)}` | {cell(each.get('description', ''))} |"
-        for name, each in properties.items()
-    ]
-    return ["| field (* required) | type | |", "|---|---|---|", *rows, ""]
+    for name, each in schema.get("properties", {}).items():
+        yield f"| `{place}{name}`{' *' if name in required else ''} | `{kind_of(each)}` | {words_of(each, foreign)} |"
+        if not foreign:
+            yield from rows_of(each, f"{place}{name}.", foreign)
+            yield from rows_of(each.get("items", {}), f"{place}{name}[].", foreign)
+
+
+def words_of(schema: dict[str, Any], foreign: str) -> str:
+    """The description of a field; another API has that of its own fields."""
+    return cell(schema.get("description") or (f"As in the API of {foreign}." if foreign else ""))
 
 
 def kind_of(schema: dict[str, Any]) -> str:

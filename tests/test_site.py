@@ -88,6 +88,17 @@ def test_a_dead_link_and_a_remote_file_are_found(tmp_path: Path):
     ]
 
 
+def test_every_field_of_the_reference_is_described() -> None:
+    rows = [
+        f"{page.stem}: {line}"
+        for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
+        for line in page.read_text("utf-8").splitlines()
+        if line.startswith("| `") and line.endswith("|  |")
+    ]
+    # A parameter of a path is named by the path.
+    assert [row for row in rows if "| path, required |" not in row] == []
+
+
 def test_every_entry_of_the_reference_says_what_it_is() -> None:
     generated = [page for page in (ROOT / "docs" / "reference").glob("*.md") if page.stem not in ("command", "http-api")]
     silent = [

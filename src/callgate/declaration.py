@@ -56,6 +56,7 @@ class Declaration:
     tools: list[JsonObject]
     """One Tool object with all declarations and built-in tools; empty when there are none."""
     tool_config: JsonObject | None
+    """The `toolConfig` of the request; None if none is needed."""
     names: Mapping[str, str]
     """Declared name -> the tool's own name."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])

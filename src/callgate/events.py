@@ -29,6 +29,7 @@ class TextDelta:
     """A piece of the answer."""
 
     text: str
+    """The piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ThoughtDelta:
     """A piece of the model's reasoning; not part of the answer."""
 
     text: str
+    """The piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class MediaReceived:
     """The model made an image, a sound or a file, as a part of its answer."""
 
     media: Media
+    """The image, sound or file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class ServerStepReported:
     """The provider ran a step by itself: it executed code, searched, or read pages; or this is the result of that."""
 
     step: ServerStep
+    """The step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class CallProposed:
     """
 
     call: FunctionCall
+    """The call, before it was checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,9 @@ class CallArgsDelta:
     """A piece of a call's arguments, as text, while they are still arriving."""
 
     call_id: str
+    """The id of the call."""
     text: str
+    """The next piece of the JSON text of its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,9 @@ class ApprovalNeeded:
     """The call waits for approval; `reason` says why it is needed."""
 
     call: FunctionCall
+    """The call that waits."""
     reason: str
+    """A sentence on why it needs approval."""
     preview: str | None = None
     """A preview of the call's effect, such as a diff, if its tool has one."""
     always: str = ""
@@ -104,6 +113,7 @@ class CallStarted:
     """The call is running, with the arguments shown here."""
 
     call: FunctionCall
+    """The call, with the arguments that it runs with."""
     preview: str | None = None
     """The change it is about to make, such as a diff, if a person approved the call and its tool has a preview."""
 
@@ -113,8 +123,11 @@ class CallProgress:
     """A running tool reported its progress."""
 
     call_id: str
+    """The id of the call."""
     message: str
+    """The report of the tool."""
     fraction: float | None = None
+    """The share that is done, from 0 to 1, if the tool says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +135,9 @@ class CallFinished:
     """The call is over; `result` is what the model gets."""
 
     call: FunctionCall
+    """The call."""
     result: ToolResult
+    """Its outcome, errors and refusals included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +145,7 @@ class UsageReported:
     """Tokens of one answer of the model."""
 
     usage: Usage
+    """Tokens of one request and its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +153,7 @@ class MetadataReported:
     """Sources, citations, search suggestions, ratings and probabilities of one answer of the model, when it is complete."""
 
     metadata: AnswerMetadata
+    """The metadata of one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +161,11 @@ class Notice:
     """Information for the user: a retry, a repair, a limit. `code` is stable, `message` is a sentence."""
 
     code: str
+    """A stable code: see the list of notices."""
     message: str
+    """A sentence for people."""
     level: Literal["info", "warning"] = "info"
+    """`warning` if something should be done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +173,9 @@ class TurnEnded:
     """One answer of the model is complete, and so are its calls."""
 
     turn: int
+    """Number of the turn in its run, from 1 on."""
     finish_reason: str
+    """The provider's reason, such as `STOP`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +183,7 @@ class RunEnded(Generic[OutputT]):
     """The run is over. Always the last event of a run that did not raise."""
 
     reply: Reply[OutputT]
+    """The result of the run, the same that `Gate.run` returns."""
 
 
 EventOf: TypeAlias = (

@@ -23,12 +23,17 @@ class Source:
     """A source that an answer is based on."""
 
     uri: str
+    """The address."""
     title: str = ""
+    """The title, if known."""
     kind: SourceKind = "web"
+    """The kind of the source."""
     domain: str = ""
+    """The domain of a web page, if reported."""
     text: str = ""
     """The passage of a document, if the provider sent it."""
     license: str = ""
+    """The license of cited text or code, if reported."""
 
     @property
     def is_link(self) -> bool:
@@ -45,7 +50,9 @@ class Citation:
     start: int | None = None
     """The position of the passage in the text of the answer, in characters."""
     end: int | None = None
+    """The position after its last character."""
     sources: tuple[Source, ...] = ()
+    """The sources of the passage."""
     confidence: tuple[float, ...] = ()
     """The provider's confidence in each source, if reported."""
 
@@ -55,7 +62,9 @@ class SearchLink:
     """A search suggestion as text and an address: for places that do not show the provider's HTML."""
 
     text: str
+    """The suggested search."""
     url: str
+    """The address that performs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,7 @@ class ReadUrl:
     """A page that the provider tried to read for the answer."""
 
     url: str
+    """The address of the page."""
     status: str
     """The raw status, such as `URL_RETRIEVAL_STATUS_SUCCESS`."""
 
@@ -77,9 +87,11 @@ class ServerStep:
     """A step that ran at the provider, not here: code that it executed, a search, and their results."""
 
     kind: StepKind
+    """The kind of the step."""
     tool: str
     """The provider's tool: `code_execution`, `google_search_web`, ..."""
     id: str | None = None
+    """The provider's id, by which a result belongs to its call."""
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The data of the step: `language` and `code`; `outcome` and `output`; `args`; or `response`."""
 
@@ -94,7 +106,9 @@ class AnswerMetadata:
     """The metadata that a provider reports about one answer."""
 
     sources: tuple[Source, ...] = ()
+    """The sources of the answer."""
     citations: tuple[Citation, ...] = ()
+    """The passages that have sources."""
     queries: tuple[str, ...] = ()
     """The searches that were made for the answer."""
     search_suggestions: tuple[str, ...] = ()
@@ -104,9 +118,11 @@ class AnswerMetadata:
     urls: tuple[ReadUrl, ...] = ()
     """The pages that were read for the answer."""
     safety_ratings: tuple[Mapping[str, Any], ...] = ()
+    """Safety ratings, as received."""
     logprobs: tuple[Mapping[str, Any], ...] = ()
     """Log probabilities of the tokens, as received."""
     avg_logprobs: float | None = None
+    """The mean log probability of the tokens."""
     raw: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """All of it as received, with the provider's own names: nothing is lost that has no field here.
 

@@ -54,6 +54,7 @@ class Accepted:
     """The id of a request that the server has accepted, by which any process can request its answer later."""
 
     id: str
+    """The server's id of the request."""
     origin: str
     """The API and the model that accepted it."""
     cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
@@ -67,9 +68,11 @@ class PartialCall:
     wire_id: str
     """The id that the whole call will have."""
     name: str
+    """Name of the tool."""
     text: str
     """The next piece of the arguments' JSON text."""
     is_first: bool = False
+    """True for the first piece of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ class Embeddings:
     """The vectors of several contents, in their order."""
 
     vectors: Sequence[Sequence[float]]
+    """One vector for each content."""
     tokens: int = 0
     """The tokens of the contents; 0 if the server does not say."""
 
@@ -86,11 +90,17 @@ class ModelRequest:
     """A request to a model."""
 
     conversation: Conversation
+    """The contents so far."""
     definitions: tuple[ToolDefinition, ...] = ()
+    """The tools that the model may call."""
     declaration: Declaration = field(default_factory=lambda: Declaration(tools=[], tool_config=None, names={}))
+    """The same tools in Gemini's form."""
     tool_choice: ToolChoice = "auto"
+    """The rule for calls: the model may, must or must not make one."""
     system: str | None = None
+    """The system instruction."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Model settings, such as `temperature`."""
     feedback: str | None = None
     """A sentence appended to the conversation, for this request only."""
 

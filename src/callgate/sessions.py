@@ -71,6 +71,7 @@ class SessionState:
     """The state of a session, from its journal alone."""
 
     state: State
+    """Its state, as in lists of sessions."""
     reply: Reply
     """The result of its last run, as far as it got."""
     exchanges: int
@@ -82,6 +83,7 @@ class Failure:
     """The error that a run ended with."""
 
     message: str
+    """The message of the error."""
     error: str = ""
     """The class of the error, as in `AuthError`; empty if it is not known."""
     partial: str = ""
@@ -95,6 +97,7 @@ class Exchange:
     id: str
     """Its name in the session: no other exchange ever has it, and a fork keeps it."""
     said: str
+    """The user input as text."""
     content: Content
     """The user input as it was given."""
     position: int
@@ -134,6 +137,7 @@ class RewindResult:
     """The result of a rewind."""
 
     exchanges: list[Exchange]
+    """The exchanges that were taken back."""
     notes: list[str]
     """The sentences of `undo`."""
 

@@ -87,11 +87,15 @@ class ToolDefinition:
     name: str
     """The tool's own name. What is sent to a model may be an alias of it (see `callgate.declare`)."""
     description: str = ""
+    """Text for the model: what the tool does and when to use it."""
     input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     """A JSON Schema for the object of arguments."""
     output_schema: Mapping[str, Any] | None = None
+    """A JSON Schema of the result, if the tool declares one."""
     title: str | None = None
+    """A name for people, if the tool has one."""
     kind: ToolKind = "function"
+    """The origin of the tool."""
     server: str | None = None
     """The MCP server or worker pool of the tool, if it has one."""
     read_only: bool = False
@@ -132,7 +136,9 @@ class FunctionCall:
     """A call requested by a model."""
 
     name: str
+    """The tool's own name."""
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The arguments as the model sent them, decoded from JSON."""
     id: str = ""
     """Ours: always there once a collector has seen the call, and unique in the conversation."""
     wire_id: str | None = None
@@ -174,8 +180,11 @@ class Media:
     """
 
     data: bytes = b""
+    """The bytes; empty if there is a `path` or a `uri`."""
     mime_type: str = ""
+    """The type, such as `image/png`."""
     name: str | None = None
+    """A name to show to the model and to people."""
     path: str | PathLike | None = None
     """A file on this machine, instead of `data`. It is kept as a string."""
     uri: str | None = None
@@ -200,7 +209,9 @@ class PlainJson:
     """A value that was found to be plain JSON: the value itself, or its text if that is long. Nobody else has either."""
 
     short: Any
+    """The value, unless it is kept as text."""
     encoded: bytes | None = None
+    """The JSON text of a long value."""
     handed_out: list[Any] = field(default_factory=list[Any])
     """First the value that is handed out, a change of which reaches neither history nor journal; empty before."""
 
@@ -257,7 +268,9 @@ class ToolResult:
     """The outcome of one call."""
 
     call_id: str
+    """The id of the call."""
     name: str
+    """The tool's own name."""
     status: ResultStatus | Literal["awaiting"]
     """The final status; or `awaiting` in the reply of a run that waits for an approval of the call, and nowhere else."""
     value: Any = None
@@ -271,6 +284,7 @@ class ToolResult:
     media: tuple[Part, ...] = ()
     """Images and other media of the result, as inline data parts."""
     duration_s: float = 0.0
+    """Seconds that the tool ran."""
     plain_json: PlainJson | None = field(default=None, compare=False, repr=False)
     """Set by callgate for values of its own, so that they are not checked again; not journalled."""
 
@@ -334,7 +348,9 @@ class Decision:
     """A decision about a call, and its origin."""
 
     verdict: Verdict
+    """The verdict: run the call, ask, or refuse it."""
     reason: str = ""
+    """A sentence that says why, for people and for the audit log."""
     by: str = "policy"
     """`policy`; `user` when a person or program answered; `mode`, `hook` or `limit` when one of these decided."""
     rule: str = ""
@@ -348,8 +364,11 @@ class SessionRule:
     """A session rule: calls like an approved one run without asking, until the session ends or it is revoked."""
 
     id: str
+    """The id by which the rule is revoked."""
     tool: str
+    """Name of the tool."""
     server: str | None = None
+    """The MCP server of the tool, if it has one."""
     digest: str = ""
     """Hash of the tool's declaration when it was approved; a changed tool needs a new approval."""
     raised_by: str = ""
@@ -365,8 +384,11 @@ class CallRecord(Generic[ResultT]):
     """One call of a run with its decision and outcome."""
 
     call: FunctionCall
+    """The call as it was made, with the arguments that ran if they were edited."""
     state: CallState
+    """State of the call; in a reply one of the final ones, or `awaiting`."""
     decision: Decision | None = None
+    """The decision about the call; None before there is one."""
     result: ResultT = _NOTHING
     """Never None in the `calls` of a reply."""
     edited: bool = False
@@ -388,6 +410,7 @@ class Checked:
     """Checked arguments: what would run, the coercions, and the problems."""
 
     args: Mapping[str, Any]
+    """The arguments with defaults and coercions applied."""
     problems: list[str] = field(default_factory=list[str])
     """Sentences that let a model correct itself; empty means valid."""
     coercions: list[str] = field(default_factory=list[str])
@@ -406,10 +429,13 @@ class Loss:
     pointer: str
     """JSON pointer to the place in the source."""
     keyword: str
+    """The keyword or field that was lost."""
     reason: str
+    """The reason, as a sentence."""
     instead: str = ""
     """The replacement: a local check, text in the description, a wider form."""
     tool: str | None = None
+    """The tool that it belongs to, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,11 +443,17 @@ class Usage:
     """Tokens, as the model counted them."""
 
     input_tokens: int = 0
+    """Tokens of the request, cached ones included."""
     cached_tokens: int = 0
+    """Tokens of the input that the server had in its cache."""
     output_tokens: int = 0
+    """Tokens of the answer, without thoughts."""
     thought_tokens: int = 0
+    """Tokens of thoughts."""
     tool_tokens: int = 0
+    """Tokens of the results of the provider's own tools, which are input too."""
     total_tokens: int = 0
+    """All tokens, as the model added them up."""
     audio_tokens: int = 0
     """Tokens of the input that are audio."""
     cached_audio_tokens: int = 0
@@ -535,7 +567,9 @@ class Price:
     """The price of a million tokens of a model, in any currency."""
 
     input: float
+    """Price of a million tokens of input."""
     output: float
+    """Price of a million tokens of output, thoughts included."""
     cached: float | None = None
     """Of input that the server had in its cache; None: as much as other input."""
     above: tuple[int, Price] | None = None
@@ -587,44 +621,75 @@ class ModelSettings(TypedDict, total=False):
     """The settings of requests to a model; each model names those that it does not know."""
 
     temperature: float
+    """Randomness of sampling; 0 is the least."""
     top_p: float
+    """Sample from the most probable tokens that together have this probability."""
     top_k: int
+    """Sample from so many of the most probable tokens."""
     max_output_tokens: int
+    """The most tokens of one answer."""
     stop_sequences: Sequence[str]
+    """Texts at which the answer ends."""
     seed: int
+    """A seed for sampling, for repeatable answers as far as the model has them."""
     presence_penalty: float
+    """Penalty on tokens that have occurred."""
     frequency_penalty: float
+    """Penalty on tokens by how often they have occurred."""
     candidate_count: int
+    """Number of candidates; callgate uses the first one."""
     thinking: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | int | bool
     """A level, a number of tokens, or True to see the thoughts."""
     include_thoughts: bool
+    """True for summaries of the thoughts, as `ThoughtDelta` events."""
     safety: Mapping[str, str]
     """Category -> threshold: `{"HARASSMENT": "BLOCK_NONE"}`."""
     response_mime_type: str
+    """The type of the answer, such as `application/json`; `output=` sets it by itself."""
     response_json_schema: Mapping[str, Any]
+    """A JSON Schema of the answer; `output=` sets it by itself."""
     response_modalities: Sequence[str]
+    """Kinds of output, such as `["TEXT", "IMAGE"]`."""
     response_logprobs: bool
+    """True for log probabilities of the tokens, in `Reply.metadata`."""
     logprobs: int
+    """Number of further candidates for each token among these."""
     media_resolution: str
+    """Resolution at which media are read, such as `MEDIA_RESOLUTION_LOW`."""
     speech_config: Mapping[str, Any]
+    """The voice of spoken output, in the provider's form."""
     cached_content: str
+    """Name of a cached content, `cachedContents/...`, that the requests begin with."""
     service_tier: str
+    """The tier of service, in the words of the provider."""
     labels: Mapping[str, str]
+    """Labels for billing reports."""
     store: bool
     """True if the server keeps the conversation, so that only what is new is sent."""
     background: bool
     """True if the server works on an answer by itself, and is asked for it by its id."""
     agent_config: Mapping[str, Any]
+    """The configuration of an agent of the Interactions API."""
     environment: str | Mapping[str, Any]
+    """The environment of an agent of the Interactions API."""
     webhook_config: Mapping[str, Any]
+    """The webhook for a background run of the Interactions API."""
     schema_field: Literal["parameters", "parametersJsonSchema"]
+    """The field that carries the schemas of tools to Gemini."""
     stream_arguments: bool
+    """True if arguments of calls arrive in pieces (Vertex), as `CallArgsDelta` events."""
     parallel_tool_calls: bool
+    """False for at most one call in an answer."""
     logit_bias: Mapping[str, float]
+    """Token id -> bias of its probability."""
     user: str
+    """An id of the end user, for the provider."""
     min_p: float
+    """Leave out tokens less probable than this share of the most probable one (local servers)."""
     repetition_penalty: float
+    """Penalty on repeated tokens, as vLLM calls it."""
     repeat_penalty: float
+    """Penalty on repeated tokens, as llama.cpp and Ollama call it."""
     headers: Mapping[str, str]
     """Sent with every request to the model."""
     extra_body: Mapping[str, Any]
@@ -650,10 +715,13 @@ class Reply(Generic[OutputT]):
     """Every call of this run in the order in which the model made them, each with its result. The result of one that waits
     for an approval has the status `awaiting`."""
     usage: Usage
+    """Tokens of all requests of this run."""
     finish_reason: FinishReason
+    """Reason why the run ended; `STOP` if the model gave its final answer."""
     history: History = field(repr=False)
     """The conversation at the end of the run as it is encoded; `contents` decodes it."""
     session: str
+    """The id of the conversation, by which a gate with a store continues it."""
     turns: int = 0
     """Answers of the model that this run used."""
     limited: bool = False
@@ -728,8 +796,11 @@ class ToolContext(Generic[DepsT]):
     """
 
     call_id: str
+    """The id of the call, as in events and in the reply."""
     name: str
+    """The tool's own name."""
     session: str | None = None
+    """The id of the conversation; None outside of one."""
     deps: DepsT = field(default=_NOTHING, repr=False)
     """The object that the program passed to this run; None where it passed none, and in worker processes."""
     timeout_s: float | None = None

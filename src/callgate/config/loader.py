@@ -47,7 +47,9 @@ class Value:
     """A value and where it came from."""
 
     value: Any
+    """The value, of the kind that its setting takes."""
     source: Source = "default"
+    """The layer that it came from."""
     where: str = ""
     """The flag, the variable, or the file and its line."""
 
@@ -57,8 +59,11 @@ class Settings:
     """Every setting, with where it came from."""
 
     values: Mapping[str, Value]
+    """Key -> value."""
     user_file: Path
+    """The user's file, which need not exist."""
     project_file: Path | None = None
+    """The project's file, if there is one."""
     is_trusted: bool = False
     """True if the project's file was read."""
     project_rules: tuple[Any, ...] = ()

@@ -29,17 +29,23 @@ class Setting:
     key: str
     """The key as written in a file, dots for tables: `limits.turns`."""
     kind: Kind = "text"
+    """The kind of value that it takes."""
     default: Any = None
+    """The value where nothing sets it."""
     doc: str
+    """A sentence on what it does."""
     env: tuple[str, ...] = ()
     """Variables of the environment, the first that is set counts; the usual one is derived from the key."""
     flag: str | None = None
     """An option of `callgate chat`; `--set KEY=VALUE` takes every setting but secrets."""
     choices: tuple[str, ...] = ()
+    """The values that it takes; empty if there is no list."""
     strictness: tuple[Any, ...] = ()
     """Values from the strictest to the laxest, where a project may only be stricter."""
     secret: bool = False
+    """True if its value is masked where it is shown, and refused on a command line."""
     project: Project = "yes"
+    """The right of a project's file to set it."""
     is_path: bool = False
     """A relative path is meant from the folder of the file that says it."""
 

@@ -79,9 +79,13 @@ class ModelResponse:
     content: Content
     """The content as received, with text deltas joined; may have no parts."""
     calls: tuple[FunctionCall, ...]
+    """The calls in the answer, in their order."""
     finish_reason: str
+    """The provider's reason, such as `STOP`."""
     finish_message: str = ""
+    """The provider's sentence about it, if it sent one."""
     usage: Usage = Usage()
+    """Tokens of this request and its answer."""
     model: str | None = None
     """The version of the model that answered, if reported."""
     raw_metadata: tuple[JsonObject, ...] = ()

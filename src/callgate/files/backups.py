@@ -51,23 +51,31 @@ class Change:
     """One write: what it was, and what was there before."""
 
     id: str
+    """The id by which it is undone."""
     root: str
+    """The folder that file tools were given."""
     path: str
     """Relative to the root."""
     time_s: float
     """Seconds since 1970."""
     tool: str
+    """Name of the tool that wrote."""
     existed: bool
     """True if there was a file before. If not, undoing removes it."""
     size: int = 0
+    """Bytes of the file before."""
     sha256: str = ""
     """Of the bytes before."""
     mode: int = 0
+    """Permission bits of the file before."""
     after_sha256: str | None = None
     """Of the bytes that were written; None if the file was removed."""
     after_size: int = 0
+    """Bytes of the file after."""
     call_id: str = ""
+    """The id of the call that wrote; empty if there was none."""
     session: str | None = None
+    """The id of its conversation, if there was one."""
 
 
 def digest_of(data: bytes) -> str:

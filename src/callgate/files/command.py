@@ -54,6 +54,7 @@ class CommandBounds:
     output_bytes: int = 16_000
     """Bytes of each stream that are shown: the beginning and, four times as much, the end."""
     processes: int = 256
+    """Processes and threads at the same time."""
     memory_bytes: int = 4 * 1024**3
     """Of each process: its own writable memory."""
     file_bytes: int = 1024**3

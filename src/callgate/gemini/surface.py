@@ -62,13 +62,19 @@ class Surface:
     """
 
     kind: Literal["developer", "vertex"]
+    """The Developer API, or Vertex AI."""
     base_url: str
+    """The address, without the version."""
     version: str
+    """The version in the path, such as `v1beta`."""
     api_key: str | None = field(default=None, repr=False)
+    """The key, if one is used."""
     project: str | None = None
     """The project on Vertex. Without it, and with `tokens`, it is the one that the credentials name."""
     location: str | None = None
+    """The location on Vertex."""
     tokens: Tokens | None = field(default=None, repr=False)
+    """Source of access tokens, instead of a key."""
     _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

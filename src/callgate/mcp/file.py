@@ -51,7 +51,9 @@ class ServersFile:
     """The servers of a file, and remarks on it."""
 
     servers: list[McpServer] = field(default_factory=list[McpServer])
+    """The servers that can be used."""
     disabled: list[str] = field(default_factory=list[str])
+    """Names of the servers that the file switches off."""
     warnings: list[str] = field(default_factory=list[str])
     """Servers that cannot be used, keys that are not known, variables that are not set."""
 

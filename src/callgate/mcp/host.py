@@ -24,9 +24,13 @@ class Question:
     """
 
     server: str
+    """Name of the server that asks."""
     message: str
+    """The text to show."""
     schema: JsonObject | None = None
+    """A JSON Schema of the fields to fill in."""
     url: str | None = None
+    """The page to visit, instead of a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,9 @@ class Answer:
     """A person's answer: `accept` with the fields, `decline`, or `cancel` for no answer at all."""
 
     action: Literal["accept", "decline", "cancel"]
+    """The choice of the person."""
     content: JsonObject | None = None
+    """The fields of the form, with `accept`."""
 
 
 Elicit: TypeAlias = Callable[[Question], Awaitable[Answer]]
@@ -55,6 +61,7 @@ class Host:
     login: Login | None = None
     """Callback for the login of a person. Without it, a stored token is used and refreshed, but no login is started."""
     sample: Sample | None = None
+    """Callback that asks a model for a server (MCP: sampling). Without it, servers cannot."""
     roots: Sequence[str | Path] = ()
     """Folders that servers may work in (MCP: roots)."""
 

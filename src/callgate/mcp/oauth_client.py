@@ -42,6 +42,7 @@ class OAuthClient:
     client_id: str | None = None
     """The id that the server's operator gave you; without it callgate registers itself."""
     client_secret: str | None = field(default=None, repr=False)
+    """The secret that belongs to `client_id`."""
     scopes: Sequence[str] = ()
     """Scopes to request instead of those that the server proposes."""
     callback_port: int | None = None
@@ -55,6 +56,7 @@ class OAuthClient:
     private_key: str | None = field(default=None, repr=False)
     """The PEM key that signs the client's assertions (`private_key_jwt`), instead of a secret."""
     signing_algorithm: str = "RS256"
+    """The algorithm that `private_key` signs with."""
     auth_method: AuthMethod | None = None
     """Method to send the secret; None: the one that the authorization server supports."""
 

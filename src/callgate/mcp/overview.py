@@ -23,8 +23,11 @@ class ServerOverview:
     """One server."""
 
     status: ServerStatus
+    """Its status, with its tools."""
     resources: tuple[Resource, ...] = ()
+    """The resources that it offers."""
     prompts: tuple[ServerPrompt, ...] = ()
+    """The prompts that it offers."""
     problem: str | None = None
     """The reason why its resources and prompts are not known."""
 

@@ -41,11 +41,17 @@ class Resource:
     """A resource of a server. The URI of a template has placeholders in braces."""
 
     uri: str
+    """The address, or the template of one."""
     name: str
+    """A name for people."""
     description: str = ""
+    """Its content in words; empty if the server does not say."""
     mime_type: str | None = None
+    """The type of its content, if known."""
     size: int | None = None
+    """Bytes, if known."""
     is_template: bool = False
+    """True if `uri` is a template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +59,11 @@ class PromptArgument:
     """An argument of a prompt."""
 
     name: str
+    """Name of the argument."""
     description: str = ""
+    """Its purpose; empty if the server does not say."""
     required: bool = False
+    """True if the prompt cannot be made without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +71,11 @@ class ServerPrompt:
     """A prompt that a server has written for its users."""
 
     name: str
+    """Name of the prompt."""
     description: str = ""
+    """Its purpose; empty if the server does not say."""
     arguments: tuple[PromptArgument, ...] = ()
+    """The arguments that it takes."""
 
 
 # Of one connection -------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class ServerStatus:
     """The status of a server, for a person to read."""
 
     name: str
+    """Name of the server."""
     where: str
     """The command, or the address without what is secret in it."""
     problem: str | None
@@ -59,6 +60,7 @@ class ServerStatus:
     about: JsonObject
     """Its description of itself: `name`, `version`, `protocol`, `instructions`, whether it knows `resources`, `prompts`."""
     tools: tuple[ToolDefinition, ...]
+    """The tools that it offers."""
     remarks: tuple[str, ...]
     """Sentences on tools that are not offered."""
 

@@ -20,6 +20,7 @@ class Answered:
     """An answer with words to it, or with other arguments."""
 
     answer: Literal["yes", "no", "always"]
+    """Run it, refuse it, or run it and do not ask again for calls like it."""
     args: Mapping[str, Any] | None = None
     """Arguments to run the call with instead; only with a yes."""
     message: str = ""

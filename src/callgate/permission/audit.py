@@ -378,6 +378,7 @@ class Verified:
     notes: tuple[str, ...] = ()
     """Traces of crashes."""
     files: tuple[Path, ...] = ()
+    """The files of the log, oldest first."""
     keyed_since: float | None = None
     """The time of the first record sealed with the key that has one; only its holder can have made what came since."""
     anchored_since: float | None = None

@@ -55,12 +55,15 @@ class Hook:
     command: tuple[str, ...]
     """The program and its arguments; a text is taken apart as a shell would, but no shell runs it."""
     when: Literal["before", "after"] = "before"
+    """Before the call, where it can refuse it, or after it."""
     tool: str = "*"
     """A glob for the tool's own name; `@server/tool` and `@builtin` as in rules."""
     server: str | None = None
     """A glob for the name of the server that the tool lives on."""
     kind: ToolKind | None = None
+    """The origin of the tools that it is for; None: any."""
     timeout_s: float = 30.0
+    """Seconds until it is killed."""
     output_bytes: int = 64 * 1024
     """Maximum output that is kept; the rest is read and dropped."""
     may_rewrite: bool = False

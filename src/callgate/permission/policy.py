@@ -36,6 +36,7 @@ class Explanation:
     verdict: Verdict
     """For a call that none of the `conditions` is about."""
     reason: str
+    """The rule or default behind the verdict, as a sentence."""
     declared: bool
     """True if the model is told of the tool."""
     conditions: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class Policy:
     """
 
     default: Verdict | None = None
+    """The verdict where no rule speaks; None: it depends on the origin of the tool, as above."""
     rules: Sequence[Rule | Mapping[str, Any] | str] = ()
     """Rules as objects, tables or texts; they are kept as `Rule` objects."""
     mode: Mode = "default"

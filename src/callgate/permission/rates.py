@@ -88,7 +88,9 @@ class Remaining:
     left: float
     """Calls, requests or tokens that may be made at once; below 0 is a debt."""
     burst: float
+    """The size of the bucket."""
     per_s: float | None
+    """Refill rate of the bucket; None if it does not refill."""
     inside: int = 0
     """At work now."""
 

@@ -43,6 +43,7 @@ class Rule:
     """
 
     verdict: Verdict
+    """The verdict on the calls that fit."""
     tool: str = "*"
     """A glob for the tool's own name; `@server` and `@server/tool` name tools of servers, `@builtin` those of none."""
     server: str | None = None

@@ -20,6 +20,7 @@ class Text:
     """A piece of the model's text outside its calls."""
 
     text: str
+    """The piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,9 @@ class ParsedCall:
     """A call of a known tool with complete arguments."""
 
     name: str
+    """The tool's own name."""
     args: Mapping[str, Any]
+    """The arguments."""
     notes: tuple[str, ...] = ()
     """The repairs, each a sentence."""
     raw: str = ""
@@ -39,11 +42,13 @@ class CallError:
     """Something that was meant as a call and cannot run."""
 
     code: ErrorCode
+    """The kind of error."""
     name: str
     """The tool as the model wrote it; empty if it named none."""
     message: str
     """A sentence by which a model can correct itself."""
     raw: str = ""
+    """The text as the model wrote it."""
     args: Mapping[str, Any] | None = None
     """The arguments, if they are readable: a call of an unknown tool, or in the middle of a line."""
 
@@ -57,6 +62,8 @@ class Parsed:
     """A whole answer, taken apart."""
 
     calls: list[ParsedCall] = field(default_factory=list[ParsedCall])
+    """The calls that can run, in their order."""
     text: str = ""
     """The text without the calls, stripped at both ends."""
     errors: list[CallError] = field(default_factory=list[CallError])
+    """Texts that were meant as calls and cannot run."""

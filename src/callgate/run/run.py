@@ -138,9 +138,8 @@ class Run:
             asked = 1 + run.repairs
             told = f"the model's answer does not fit output= (asked {asked} time{'s' if asked > 1 else ''})"
         reply = self._machine.reply(self._context.session.id)
-        return OutputError(
-            f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=run.problems if is_checked else ()
-        )
+        message = f"{told}: {finish.message}" if finish.message else f"{told}."
+        return OutputError(message, reply=reply, problems=run.problems if is_checked else ())
 
 
 def _ignore(records: Sequence[CallRecord]) -> None:

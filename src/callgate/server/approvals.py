@@ -175,13 +175,17 @@ def _call_of(session: str, call_id: str, records: Sequence[CallRecord]) -> Funct
     raise HttpError(404, "not_waiting", f"no call {call_id!r} of session {session!r} waits for an answer")
 
 
+WAITING: JsonObject = {
+    "type": "object",
+    "properties": {"approvals": {"type": "array", "items": APPROVAL, "description": "The calls that wait."}},
+}
 OPERATIONS = (
     Operation(
         "GET",
         "/api/v1/approvals",
         approvals,
         right=None,  # Either of two; see there.
-        gives={200: {"type": "object", "properties": {"approvals": {"type": "array", "items": APPROVAL}}}},
+        gives={200: WAITING},
     ),
     Operation(
         "POST",
@@ -193,7 +197,12 @@ OPERATIONS = (
             200: {
                 "type": "object",
                 "required": ["session", "call_id", "answer", "run"],
-                "properties": {"run": {"type": ["string", "null"]}},
+                "properties": {
+                    "session": {"type": "string", "description": "Id of the conversation."},
+                    "call_id": {"type": "string", "description": "Id of the call."},
+                    "answer": {"type": "string", "description": "The answer that counts."},
+                    "run": {"type": ["string", "null"], "description": "Id of the run that goes on here."},
+                },
             }
         },
         fails=(409, 500, 502, 504),

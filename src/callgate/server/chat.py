@@ -46,7 +46,10 @@ ANSWER: JsonObject = {
             "type": "object",
             "required": ["answer"],
             "properties": {
-                "answer": {"enum": ["yes", "no", "always"]},
+                "answer": {
+                    "enum": ["yes", "no", "always"],
+                    "description": "Run the call, refuse it, or do not ask again either.",
+                },
                 "arguments": {"type": "object", "description": "Edited arguments of the call; only with yes."},
                 "confirm": {"type": "string", "maxLength": 1_000, "description": "The text that confirms the call."},
                 "message": {"type": "string", "maxLength": 10_000, "description": "Reason; the model sees that of a no."},
@@ -63,9 +66,14 @@ CHAT: JsonObject = {
             "x-otherwise": "say something: a text, or a list of texts and parts (images for example)",
             "description": "The prompt: text, or a list of texts and of parts as Gemini has them, such as images.",
         },
-        "provider": {"type": "string", "minLength": 1, "maxLength": 100},
-        "model": {"type": "string", "minLength": 1, "maxLength": 200},
-        "mode": {"enum": ["auto", "native", "prompted"]},
+        "provider": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 100,
+            "description": "Provider of this run, such as `gemini`.",
+        },
+        "model": {"type": "string", "minLength": 1, "maxLength": 200, "description": "Model of this run."},
+        "mode": {"enum": ["auto", "native", "prompted"], "description": "Native or prompted calling in this run."},
         "system": {
             "type": "string",
             "maxLength": 100_000,
@@ -74,9 +82,17 @@ CHAT: JsonObject = {
         "settings": {
             "type": "object",
             "properties": {
-                "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-                "thinking": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]},
-                "max_output_tokens": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+                "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": "Randomness of sampling."},
+                "thinking": {
+                    "enum": ["none", "minimal", "low", "medium", "high", "xhigh"],
+                    "description": "Amount of thinking.",
+                },
+                "max_output_tokens": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 2**31 - 1,
+                    "description": "The most tokens of one answer.",
+                },
             },
             "additionalProperties": False,
             "description": "Model settings of this run, over those of the service.",
@@ -106,7 +122,7 @@ CHAT: JsonObject = {
     "additionalProperties": False,
 }
 EXTRAS = {
-    "sources": "What the answers are based on.",
+    "sources": "The sources of the answers.",
     "citations": "The passages of `response` that have sources.",
     "search_suggestions": "HTML that Google's terms require to be shown with the answer.",
     "search_links": "The same suggestions as links.",
@@ -118,33 +134,46 @@ REPLY: JsonObject = {
     "type": "object",
     "required": ["response", "tool_calls", "tool_results", "session", "metadata"],
     "properties": {
-        "response": {"type": "string"},
+        "response": {"type": "string", "description": "The text of the answer."},
         "tool_calls": {
             "type": "array",
+            "description": "The calls of the run, in order.",
             "items": {
                 "type": "object",
                 "required": ["id", "name", "arguments"],
-                "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "object"}},
+                "properties": {
+                    "id": {"type": "string", "description": "Id of the call."},
+                    "name": {"type": "string", "description": "Name of the tool."},
+                    "arguments": {"type": "object", "description": "Arguments of the call."},
+                },
             },
         },
         "tool_results": {
             "type": "array",
+            "description": "The results of the calls that are over, in order.",
             "items": {
                 "type": "object",
                 "required": ["tool_call_id", "name", "content", "is_error"],
                 "properties": {
-                    "tool_call_id": {"type": "string"},
-                    "name": {"type": "string"},
-                    "content": {"type": "string"},
-                    "is_error": {"type": "boolean"},
+                    "tool_call_id": {"type": "string", "description": "Id of the call."},
+                    "name": {"type": "string", "description": "Name of the tool."},
+                    "content": {"type": "string", "description": "The result as text."},
+                    "is_error": {"type": "boolean", "description": "True if `content` is an error."},
                 },
             },
         },
-        "session": {"type": "string"},
-        "approvals": {"type": "array", "items": APPROVAL},
+        "session": {"type": "string", "description": "Id of the conversation."},
+        "approvals": {
+            "type": "array",
+            "items": APPROVAL,
+            "description": "The calls that wait for approval; with status 202.",
+        },
         **{name: {"type": "array", "description": said} for name, said in EXTRAS.items()},
         "answer_metadata": {"type": "array", "description": "The metadata reported about each answer."},
-        "metadata": {"type": "object"},
+        "metadata": {
+            "type": "object",
+            "description": "The run in figures: `iterations` (its turns), `finish_reason`, `model`, `usage`, ...",
+        },
     },
 }
 

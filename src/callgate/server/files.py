@@ -53,9 +53,14 @@ NEW: JsonObject = {
     "type": "object",
     "required": ["name", "size"],
     "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 200},
-        "mime_type": {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200},
-        "size": {"type": "integer", "minimum": 1, "maximum": SIZE_MAX},
+        "name": {"type": "string", "minLength": 1, "maxLength": 200, "description": "Name of the file."},
+        "mime_type": {
+            "type": "string",
+            "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$",
+            "maxLength": 200,
+            "description": "Type of the file; by default by its name.",
+        },
+        "size": {"type": "integer", "minimum": 1, "maximum": SIZE_MAX, "description": "Bytes of the file."},
     },
     "additionalProperties": False,
 }
@@ -63,8 +68,13 @@ PIECE: JsonObject = {
     "type": "object",
     "required": ["offset", "data"],
     "properties": {
-        "offset": {"type": "integer", "minimum": 0, "maximum": SIZE_MAX},
-        "data": {"type": "string", "contentEncoding": "base64"},
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": SIZE_MAX,
+            "description": "Place of the piece in the file: the bytes received so far.",
+        },
+        "data": {"type": "string", "contentEncoding": "base64", "description": "The bytes, at most `piece_bytes`."},
     },
     "additionalProperties": False,
 }
@@ -72,10 +82,10 @@ STATE: JsonObject = {
     "type": "object",
     "required": ["id", "received", "size", "piece_bytes"],
     "properties": {
-        "id": {"type": "string"},
-        "received": {"type": "integer"},
-        "size": {"type": "integer"},
-        "piece_bytes": {"type": "integer"},
+        "id": {"type": "string", "description": "Id of the upload."},
+        "received": {"type": "integer", "description": "Bytes received so far."},
+        "size": {"type": "integer", "description": "Bytes of the file."},
+        "piece_bytes": {"type": "integer", "description": "The most bytes of a piece."},
         "part": {"type": "object", "description": "The part for a prompt, once the file is complete."},
     },
 }

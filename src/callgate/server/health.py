@@ -38,7 +38,12 @@ FRESH_S = 0.25
 HEALTH: JsonObject = {
     "type": "object",
     "required": ["status"],
-    "properties": {"status": {"enum": ["healthy", "degraded", "down"]}},
+    "properties": {
+        "status": {
+            "enum": ["healthy", "degraded", "down"],
+            "description": "`degraded`: something does not work, and runs do; `down`: no run can begin.",
+        }
+    },
 }
 
 

@@ -50,7 +50,9 @@ class Principal:
     owner: str | None = None
     """The owner of its sessions; None: nobody, so that only administrators see them."""
     rights: frozenset[Right] = frozenset(RIGHTS)
+    """The rights: to chat, to approve calls, to administer."""
     quota: Quota = field(default_factory=Quota)
+    """The limits on what it may use."""
     models: tuple[str, ...] = ()
     """Patterns of models that it may name besides the usual one, such as `gemini:*`; empty: any."""
 

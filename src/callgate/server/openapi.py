@@ -35,12 +35,28 @@ EVENT: JsonObject = {
     "properties": {
         "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to go on after it."},
         "event": {"type": "string", "description": "The type, as in `data`."},
-        "data": {"type": "string", "contentMediaType": "application/json"},
+        "data": {"type": "string", "contentMediaType": "application/json", "description": "The event as JSON."},
     },
 }
 """One event of a stream."""
-KEY_HEADER: JsonObject = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255}}
+KEY_HEADER: JsonObject = {
+    "Idempotency-Key": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 255,
+        "description": "A retry with the same key and body is the same run.",
+    }
+}
 """The header of a request that may be sent twice."""
+SESSION_HEADER: JsonObject = {
+    "Callgate-Session": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 200,
+        "description": "The session that keeps the conversation; without it, the client does.",
+    }
+}
+"""The header by which clients of other APIs name a session."""
 ALWAYS = (400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 503)
 """Statuses that any operation may answer with."""
 

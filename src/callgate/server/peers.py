@@ -57,9 +57,11 @@ class Peers:
     """The processes of one service, and which of them this one is."""
 
     number: int
+    """Number of this process, from 0 on."""
     folder: str
     """Folder of their sockets; only this user has access."""
     secret: bytes = field(repr=False)
+    """The secret that they share."""
 
     def path(self, number: int) -> str:
         """Return the place of a process's socket."""

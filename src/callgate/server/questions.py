@@ -28,7 +28,7 @@ ANSWER: JsonObject = {
     "type": "object",
     "required": ["action"],
     "properties": {
-        "action": {"enum": ["accept", "decline", "cancel"]},
+        "action": {"enum": ["accept", "decline", "cancel"], "description": "The choice of the person."},
         "content": {"type": "object", "description": "The fields of the form; only with accept."},
     },
     "additionalProperties": False,

@@ -96,17 +96,25 @@ class Ask:
     """A run that a client asks for; read-only."""
 
     prompt: Prompt | None = None
+    """The user message; None to continue an interrupted or paused session."""
     session: str | None = None
+    """The conversation to continue or to start; None: a new one."""
     history: Iterable[Mapping[str, Any]] | None = None
+    """Contents to start from, where the client keeps the conversation."""
     tool_choice: ToolChoice = "auto"
+    """The rule for calls: the model may, must or must not make one."""
     system: str | None = None
     """System instruction of this run, added to that of the gate."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Model settings of this run; they override those of the gate."""
     answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    """Call id -> answer, for calls that wait for approval."""
     provider: str | None = None
+    """Provider of this run; None: the gate's model."""
     model: str | None = None
+    """Model of this run; None: the gate's."""
     mode: Mode | None = None
+    """Native or prompted calling in this run; None: the gate's."""
     approval_mode: ApprovalMode | None = None
     """The mode of the policy in this run; None for that of the gate."""
     waits: bool = False

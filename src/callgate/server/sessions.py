@@ -42,13 +42,16 @@ SUMMARY: JsonObject = {
     "type": "object",
     "required": ["id", "title", "created", "updated", "exchange_count", "state", "running"],
     "properties": {
-        "id": {"type": "string"},
-        "title": {"type": "string"},
-        "created": {"type": "number"},
-        "updated": {"type": "number"},
-        "exchange_count": {"type": "integer"},
-        "state": {"enum": ["idle", "waiting", "interrupted", "running"]},
-        "running": {"type": "boolean"},
+        "id": {"type": "string", "description": "Id of the session."},
+        "title": {"type": "string", "description": "Its title, or a line of its first prompt."},
+        "created": {"type": "number", "description": "Seconds since 1970."},
+        "updated": {"type": "number", "description": "Seconds since 1970, of the last change."},
+        "exchange_count": {"type": "integer", "description": "Number of its exchanges."},
+        "state": {
+            "enum": ["idle", "waiting", "interrupted", "running"],
+            "description": "`waiting`: for answers about calls; `interrupted`: its process ended during a run.",
+        },
+        "running": {"type": "boolean", "description": "True if a run is in progress."},
         "match": {"type": "string", "description": "The words around what was searched for, if the title does not have it."},
     },
 }
@@ -69,21 +72,26 @@ EXCHANGE: JsonObject = {
         "failure",
     ],
     "properties": {
-        "id": {"type": "string"},
-        "said": {"type": "string"},
+        "id": {"type": "string", "description": "Id of the exchange; a fork keeps it."},
+        "said": {"type": "string", "description": "The user's message as text."},
         "content": {"type": "object", "description": "The user's message as it was sent."},
         "answered": {"type": "boolean", "description": "False if nothing of it is in `contents`."},
         "index": {"type": ["integer", "null"], "description": "Its place in `contents`; null if it was summarized."},
         "calls": {"type": "array", "items": {"type": "string"}, "description": "Ids of the started calls."},
         "proposed": {"type": "array", "items": {"type": "string"}, "description": "Ids of proposed calls, in order."},
         "runs": {"type": "array", "items": {"type": "string"}, "description": "Its runs, as `trace` names them."},
-        "usage": {"type": "object"},
-        "cost": {"type": ["number", "null"]},
-        "finish_reason": {"type": ["string", "null"]},
+        "usage": {"type": "object", "description": "Tokens of its runs."},
+        "cost": {"type": ["number", "null"], "description": "Cost of its runs; null if unknown."},
+        "finish_reason": {"type": ["string", "null"], "description": "Reason of its last run's end; null before."},
         "failure": {
+            "description": "The error that its last run ended with.",
             "type": ["object", "null"],
             "required": ["error", "message", "partial"],
-            "properties": {key: {"type": "string"} for key in ("error", "message", "partial")},
+            "properties": {
+                "error": {"type": "string", "description": "The class of the error."},
+                "message": {"type": "string", "description": "Its message."},
+                "partial": {"type": "string", "description": "Text of the answer before it broke off."},
+            },
         },
     },
 }
@@ -94,9 +102,21 @@ SESSION: JsonObject = {
         "rules", "run",
     ],
     "properties": {
-        "approvals": {"type": "array", "items": APPROVAL},
-        "exchanges": {"type": "array", "items": EXCHANGE},
-        "run": {"type": ["string", "null"]},
+        "id": {"type": "string", "description": "Id of the session."},
+        "title": {"type": "string", "description": "Its title, or a line of its first prompt."},
+        "state": {"type": "string", "description": "State of the session, as in the list of sessions."},
+        "contents": {"type": "array", "description": "The history, as contents in Gemini's form."},
+        "exchange_count": {"type": "integer", "description": "Number of its exchanges."},
+        "created": {"type": ["number", "null"], "description": "Seconds since 1970."},
+        "updated": {"type": ["number", "null"], "description": "Seconds since 1970, of the last change."},
+        "answer_metadata": {"type": "array", "description": "Sources and the like, by the number of the content."},
+        "calls": {"type": "array", "description": "The calls of the session with their states and results."},
+        "usage": {"type": "object", "description": "Tokens of all runs."},
+        "cost": {"type": ["number", "null"], "description": "Cost of all runs; null if unknown."},
+        "rules": {"type": "array", "description": "Approvals with `always`, for this session."},
+        "approvals": {"type": "array", "items": APPROVAL, "description": "The calls that wait for approval."},
+        "exchanges": {"type": "array", "items": EXCHANGE, "description": "Its exchanges, oldest first."},
+        "run": {"type": ["string", "null"], "description": "Id of the run in progress here."},
     },
 }  # fmt: skip
 _EXCHANGE_ID: JsonObject = {"type": "string", "minLength": 1, "maxLength": 80}
@@ -121,6 +141,14 @@ RENAME: JsonObject = {
         }
     },
     "additionalProperties": False,
+}
+RENAMED: JsonObject = {
+    "type": "object",
+    "required": ["id", "title"],
+    "properties": {
+        "id": {"type": "string", "description": "Id of the session."},
+        "title": {"type": "string", "description": "The title that it has now."},
+    },
 }
 UNDO: JsonObject = {
     "type": "object",
@@ -363,15 +391,18 @@ OPERATIONS = (
         "/api/v1/sessions",
         listed,
         query={
-            "query": {"type": "string"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 200},
-            "cursor": {"type": "string", "contentEncoding": "base64url"},
+            "query": {"type": "string", "description": "Words to search for in the sessions."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "Sessions on a page; 50 by default."},
+            "cursor": {"type": "string", "contentEncoding": "base64url", "description": "`next` of the page before."},
         },
         gives={
             200: {
                 "type": "object",
                 "required": ["sessions", "next"],
-                "properties": {"sessions": {"type": "array", "items": SUMMARY}, "next": {"type": ["string", "null"]}},
+                "properties": {
+                    "sessions": {"type": "array", "items": SUMMARY, "description": "One page of the sessions."},
+                    "next": {"type": ["string", "null"], "description": "The cursor of the next page; null on the last."},
+                },
             }
         },
     ),
@@ -381,7 +412,7 @@ OPERATIONS = (
         _ID,
         renamed,
         takes=RENAME,
-        gives={200: {"type": "object", "required": ["id", "title"], "properties": {"title": {"type": "string"}}}},
+        gives={200: RENAMED},
         fails=(409,),
     ),
     Operation("DELETE", _ID, deleted, gives={200: _DONE}, fails=(409,)),
@@ -392,8 +423,8 @@ OPERATIONS = (
         "GET",
         f"{_ID}/events",
         events,
-        query={"after": {"type": "string"}},
-        headers={"Last-Event-ID": {"type": "string"}},
+        query={"after": {"type": "string", "description": "The same as the header `Last-Event-ID`."}},
+        headers={"Last-Event-ID": {"type": "string", "description": "The id of the last event received."}},
         gives={200: EVENT},
         media_type=EVENTS_TYPE,
         fails=(409, 410),

@@ -21,12 +21,21 @@ __all__ = ["routes", "servers_json"]
 TOOLS: JsonObject = {
     "type": "object",
     "required": ["tools", "servers"],
-    "properties": {"tools": {"type": "array"}, "servers": {"type": "array"}},
+    "properties": {
+        "tools": {
+            "type": "array",
+            "description": "The tools: `name`, `description`, `schema`, `permission`, ...",
+        },
+        "servers": {"type": "array", "description": "The sources of the tools: `name`, `state`, `tools`, `error`, ..."},
+    },
 }
 MODELS: JsonObject = {
     "type": "object",
     "required": ["providers", "default"],
-    "properties": {"providers": {"type": "array"}, "default": {"type": "object"}},
+    "properties": {
+        "providers": {"type": "array", "description": "The providers that can be used, with their models."},
+        "default": {"type": "object", "description": "The provider and the model of runs that name none."},
+    },
 }
 
 

@@ -19,14 +19,14 @@ APPROVAL: JsonObject = {
     "type": "object",
     "required": ["session", "call_id", "call", "reason"],
     "properties": {
-        "session": {"type": "string"},
-        "call_id": {"type": "string"},
-        "call": {"type": "object"},
-        "reason": {"type": "string"},
-        "preview": {"type": ["string", "null"]},
+        "session": {"type": "string", "description": "Id of the conversation."},
+        "call_id": {"type": "string", "description": "Id of the call."},
+        "call": {"type": "object", "description": "The call, as in events: `name`, `args`, ..."},
+        "reason": {"type": "string", "description": "A sentence on why it needs approval."},
+        "preview": {"type": ["string", "null"], "description": "The effect of the call, such as a diff, if known."},
         "always": {"type": "string", "description": "The scope of an `always` answer, in words."},
         "confirm": {"type": "string", "description": "The text that an approval must repeat as `confirm`; mostly empty."},
-        "tool": {"type": ["object", "null"]},
+        "tool": {"type": ["object", "null"], "description": "The tool as `GET /api/v1/tools` lists it, if it is known."},
     },
 }
 _USAGE = tuple(field.name for field in dataclasses.fields(Usage))

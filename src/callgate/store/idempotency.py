@@ -24,9 +24,11 @@ class Claim:
     """A key, and the run that it stands for."""
 
     key: str
+    """The idempotency key."""
     digest: str
     """Of what was asked for with the key: the same key with anything else is a mistake of the caller's."""
     session: str
+    """The session of the run."""
     run: str
     """The name of the run in the journal of the session; empty if the session was deleted since."""
     owner: str

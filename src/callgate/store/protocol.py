@@ -39,6 +39,7 @@ class Lease:
     """The right to write to a session."""
 
     session: str
+    """The id of the session."""
     fence: int
     """Number that grows with every owner; a store takes facts only from the newest."""
     position: int
@@ -50,12 +51,15 @@ class SessionInfo:
     """A session as lists show it."""
 
     id: str
+    """The id of the session."""
     title: str
     """The one that was given, or a line of plain text out of the first prompt."""
     facts: int
+    """The number of its facts."""
     created_s: float
     """Seconds since 1970."""
     updated_s: float
+    """Seconds since 1970, of its last fact."""
     owner: str | None = None
     """The current owner, if there is one."""
 

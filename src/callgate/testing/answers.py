@@ -62,10 +62,13 @@ class Answer:
     """One answer of the model, before it is adapted to a model, a surface and an endpoint."""
 
     parts: tuple[Part, ...] = ()
+    """The parts of the content: text, thoughts and calls."""
     finish_reason: str | None = "STOP"
     """None leaves the reason out, as a broken stream does."""
     finish_message: str | None = None
+    """A sentence beside the finish reason."""
     chunks: Cut = None
+    """The way the text is cut when it is streamed."""
     apart: bool = False
     """Stream every call in its own chunk, instead of adjacent calls together."""
     ids: bool | None = None

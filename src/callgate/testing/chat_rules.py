@@ -44,10 +44,15 @@ class ChatRefusal:
     """A request that OpenAI would refuse, and its error."""
 
     message: str
+    """The message of the error."""
     status: int = 400
+    """The HTTP status."""
     type: str = "invalid_request_error"
+    """The type of the error."""
     param: str | None = None
+    """The field that is to blame, if it is one."""
     code: str | None = None
+    """The machine-readable code, if there is one."""
 
     @property
     def body(self) -> JsonObject:

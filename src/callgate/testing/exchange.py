@@ -54,8 +54,11 @@ class Request:
     """One request that the server received."""
 
     method: str
+    """The HTTP method."""
     path: str
+    """The path, without the query."""
     query: dict[str, str]
+    """The parameters of the query."""
     headers: dict[str, str]
     """Names are lower case."""
     body: bytes
@@ -71,6 +74,7 @@ class Request:
     at: float = 0.0
     """Time of its arrival, in seconds of the server's clock."""
     http: HttpRequest = field(repr=False)
+    """The request as it arrived."""
 
     @property
     def wants_sse(self) -> bool:

@@ -45,11 +45,15 @@ class FakeFile:
     """A file of the Files API."""
 
     id: str
+    """The id in its name, `files/...`."""
     mime_type: str
+    """The type that was announced."""
     display_name: str
+    """The name for people that was announced."""
     size: int
     """The size that was announced, in bytes."""
     created_s: float
+    """Time of its creation, in seconds of the server's clock."""
     digest: Any = field(default_factory=hashlib.sha256)
     """The hash of what was received."""
     received: int = 0

@@ -41,10 +41,15 @@ class FaultStep:
     """A fault in a script: which one, which variant, how often, and for which answer."""
 
     fault: Fault
+    """The fault."""
     variant: str
+    """The variant of the fault."""
     times: int | None
+    """Requests that it takes; None means all that follow."""
     answer: Any = None
+    """The answer that is spoiled; None lets the fault choose."""
     at: int | None = None
+    """The byte of the body where it happens, for faults that have a place."""
 
     async def act(self, exchange: Exchange) -> None:
         """Apply it to one request."""

@@ -44,12 +44,15 @@ class Refusal:
     """Google's error response instead of a generation."""
 
     message: str
+    """The message of the error."""
     field: str = ""
     """The place that is to blame, in Google's notation."""
     rule: str = ""
     """The name of the broken rule, for readers of a bare message."""
     code: int = 400
+    """The HTTP status."""
     status: str = "INVALID_ARGUMENT"
+    """The status word."""
     reason: str = ""
     """The machine-readable reason of some refusals, such as `API_KEY_INVALID`."""
     violations: tuple[tuple[str, str], ...] = ()

@@ -27,11 +27,15 @@ class HttpRequest:
     """One request as it arrived."""
 
     method: str
+    """The HTTP method."""
     path: str
+    """The path, without the query."""
     query: dict[str, str]
+    """The parameters of the query."""
     headers: dict[str, str]
     """Header names are lower case; values of a repeated header are joined with a comma."""
     body: bytes
+    """The body as it came."""
 
     @property
     def keep_alive(self) -> bool:

@@ -21,9 +21,13 @@ class InteractionRefusal:
     """A request that the service would refuse, and its error."""
 
     rule: str
+    """Name of the broken rule."""
     message: str
+    """The message of the error."""
     status: int = 400
+    """The HTTP status."""
     code: str = "invalid_request"
+    """The code of the error."""
     late: bool = False
     """True if the refusal comes when a stream has begun, and so in the form of an event."""
     google: str = ""

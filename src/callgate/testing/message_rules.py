@@ -54,7 +54,9 @@ class MessageRefusal:
     """A request that Anthropic would refuse, and its error."""
 
     message: str
+    """The message of the error."""
     status: int = 400
+    """The HTTP status."""
 
     @property
     def body(self) -> JsonObject:

@@ -41,10 +41,13 @@ class Span:
     """An interval of time."""
 
     id: str
+    """The id of the span, unique in its session."""
     parent: str | None
+    """The id of the span around it; None for a run."""
     name: str
     """The user's prompt, the number of the turn, the model, or the tool."""
     kind: SpanKind
+    """The kind of the span."""
     start_s: float
     """Seconds since 1970."""
     end_s: float | None = None

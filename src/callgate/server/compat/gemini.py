@@ -34,7 +34,7 @@ from callgate.server.compat.prompts import (
 )
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
-from callgate.server.openapi import Operation, table
+from callgate.server.openapi import SESSION_HEADER, Operation, table
 from callgate.types import Content, JsonObject, ToolDefinition
 
 if TYPE_CHECKING:
@@ -356,7 +356,6 @@ class Whole:
         return strict_json.dump(problem)
 
 
-_HEADERS: dict[str, JsonObject] = {"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}}
 _FAILS = (409, 410, 500, 502, 504)
 
 
@@ -369,12 +368,12 @@ def _operations(version: str) -> tuple[Operation, ...]:
     return (
         Operation(
             "POST", f"{place}:generateContent", generate,
-            takes=REQUEST, gives={200: ANSWER}, runs=True, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+            takes=REQUEST, gives={200: ANSWER}, runs=True, headers=SESSION_HEADER, fails=_FAILS, problem=PROBLEM,
         ),
         Operation(
             "POST", f"{place}:streamGenerateContent", stream,
             takes=REQUEST, gives={200: {"type": "array", "items": ANSWER}}, streams=True,
-            query={"alt": {"enum": ["sse", "json"]}}, runs=True, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+            query={"alt": {"enum": ["sse", "json"]}}, runs=True, headers=SESSION_HEADER, fails=_FAILS, problem=PROBLEM,
         ),
         Operation(
             "POST", f"{place}:countTokens", count, takes=COUNT,

@@ -16,7 +16,7 @@ from callgate.server.compat.messages_request import messages_request_of
 from callgate.server.compat.prompts import begin, gate_named, named_session
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import json_response
-from callgate.server.openapi import Operation, table
+from callgate.server.openapi import SESSION_HEADER, Operation, table
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def count(service: Service, request: Request) -> Response:
 OPERATIONS = (
     Operation(
         "POST", "/v1/messages", create, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers=SESSION_HEADER,
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

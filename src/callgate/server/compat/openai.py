@@ -17,7 +17,7 @@ from callgate.server.compat.embeddings import OPENAI_ANSWER, OPENAI_REQUEST, emb
 from callgate.server.compat.prompts import begin, description_of, model_names, named_session
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import is_googles, json_response
-from callgate.server.openapi import Operation, table
+from callgate.server.openapi import SESSION_HEADER, Operation, table
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _model(service: Service, name: str) -> JsonObject:
 OPERATIONS = (
     Operation(
         "POST", "/v1/chat/completions", complete, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers=SESSION_HEADER,
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

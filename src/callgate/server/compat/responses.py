@@ -39,7 +39,7 @@ from callgate.server.compat.stored_exchanges import (
 from callgate.server.compat.streaming import StreamingReply
 from callgate.server.elsewhere import elsewhere
 from callgate.server.errors import HttpError, json_response
-from callgate.server.openapi import Operation, table
+from callgate.server.openapi import SESSION_HEADER, Operation, table
 from callgate.types import Content, JsonObject
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ _ITEMS: JsonObject = {"type": "object", "required": ["object", "data"], "propert
 OPERATIONS = (
     Operation(
         "POST", _PLACE, create, takes=REQUEST, gives={200: ANSWER}, streams=True,
-        runs=True, headers={"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}},
+        runs=True, headers=SESSION_HEADER,
         fails=(409, 410, 500, 502, 504), problem=PROBLEM,
     ),
     Operation(

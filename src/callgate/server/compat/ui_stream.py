@@ -68,20 +68,25 @@ REQUEST: JsonObject = {
         "id": {"type": "string", "minLength": 1, "description": "The chat; its session is named after it."},
         "messages": {
             "type": "array",
+            "description": "The messages of the chat, in the form of `useChat`.",
             "minItems": 1,
             "maxItems": MESSAGES_MAX,
             "items": {
                 "type": "object",
                 "required": ["role", "parts"],
                 "properties": {
-                    "id": {"type": "string"},
-                    "role": {"enum": ["system", "user", "assistant"]},
-                    "parts": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                    "id": {"type": "string", "description": "Id of the message."},
+                    "role": {"enum": ["system", "user", "assistant"], "description": "The author."},
+                    "parts": {
+                        "type": "array",
+                        "items": {"type": "object", "required": ["type"]},
+                        "description": "Text, files, tool calls and answers to approvals.",
+                    },
                 },
             },
         },
-        "trigger": {"type": "string"},
-        "model": {"type": "string", "minLength": 1, "maxLength": 200},
+        "trigger": {"type": "string", "description": "The action of the user, such as `submit-message`."},
+        "model": {"type": "string", "minLength": 1, "maxLength": 200, "description": "Model of this run."},
     },
 }
 
