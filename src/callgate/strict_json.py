@@ -44,6 +44,7 @@ __all__ = [
     "lost_by_reading",
     "objects_in",
     "parse",
+    "parse_inexact_as_text",
     "parse_isolating",
     "parse_own",
     "was_replaced",
@@ -316,6 +317,11 @@ def lost_by_reading(text: str) -> frozenset[Literal["keys", "digits"]]:
 
     json.loads(text, object_pairs_hook=members, parse_float=number, parse_int=len, parse_constant=len)
     return frozenset(lost)
+
+
+def parse_inexact_as_text(text: str) -> Any:
+    """Parse a valid JSON text with each number that `is_exact` says a double cannot hold as the text it is written in."""
+    return json.loads(text, parse_float=lambda written: float(written) if is_exact(written) else written)
 
 
 def is_exact(written: str) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -128,6 +129,33 @@ def test_an_answer_becomes_a_value_of_the_type(kind: Any, text: str, value: Any)
     read = output.read(text)
     assert read.problems == ()
     assert output.value(read.value) == value
+
+
+@dataclass
+class Bill:
+    total: Decimal
+    share: float = 0.0
+
+
+@pytest.mark.parametrize("number", ["0.1234567890123456789012345", "12345678901234567890.125", "-1e-400"])
+def test_a_decimal_has_every_digit_that_the_model_wrote(number: str) -> None:
+    for kind, text, value in [
+        (Decimal, number, Decimal(number)),
+        (Decimal, f'{{"answer": {number}}}', Decimal(number)),
+        (list[Decimal], f"Here: [{number}, 1.5]", [Decimal(number), Decimal("1.5")]),
+        (Bill, f'{{"total": {number}, "share": 0.5}}', Bill(Decimal(number), 0.5)),
+    ]:
+        output = output_of(kind)
+        read = output.read(text)
+        assert read.problems == ()
+        assert output.value(read.value) == value, kind
+
+
+def test_a_float_beside_a_decimal_is_rounded_as_ever() -> None:
+    output = output_of(Bill)
+    third = output.read('{"total": 1.5, "share": 0.33333333333333333333}')
+    assert output.value(third.value) == Bill(Decimal("1.5"), 1 / 3)
+    assert output_of(float).read("0.33333333333333333333").value == 1 / 3
 
 
 @pytest.mark.rows(

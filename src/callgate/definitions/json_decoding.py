@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["key_text", "reader_of", "string_keys"]
+__all__ = ["has_decimals", "key_text", "reader_of", "string_keys"]
 
 # Types that pydantic decodes from JSON without help. An enum member in a literal is not one, whatever its value is.
 _PLAIN = (str, int, float, bool, type(None))
@@ -48,6 +48,11 @@ def reader_of(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
         return SchemaValidator(changed, _use_prebuilt=False).validate_json
     except TypeError:  # an earlier pydantic-core always builds a new one
         return SchemaValidator(changed).validate_json
+
+
+def has_decimals(adapter: TypeAdapter[Any]) -> bool:
+    """True if a `Decimal` is anywhere in the type, which takes a number from its text to the last digit."""
+    return _mentions(adapter.core_schema, type="decimal")
 
 
 def key_text(value: Any) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json, user_code
-from callgate.definitions.json_decoding import reader_of
+from callgate.definitions.json_decoding import has_decimals, reader_of
 from callgate.definitions.python_types import NotExpressibleError, adapter_for, schema_of, sentences_of
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarableError, UsageError
@@ -83,6 +83,7 @@ class Output:
         self.schema: JsonObject = _wrapped(schema) if self.is_wrapped else dict(schema)
         self._has_format = any("format" in as_mapping(place.schema) for place in Source(schema).places())
         self._read = adapter and reader_of(adapter)
+        self._has_decimals = adapter is not None and has_decimals(adapter)
         self._definition = ToolDefinition(name=ANSWER, input_schema=self.schema)
         try:
             check_arguments(self._definition, {})
@@ -151,12 +152,20 @@ class Output:
             except JsonError:
                 continue
             is_json = is_json or not number
-            if self.is_wrapped and isinstance(value, dict) and list(cast("JsonObject", value)) == [ANSWER]:
+            if self._has_decimals and "digits" in strict_json.lost_by_reading(written):
+                # A `Decimal` has the digits that a double loses; if a float stands beside it, what is rounded fits.
+                exact = strict_json.parse_inexact_as_text(written)
+                yield exact[ANSWER] if self._is_answer(exact) else exact
+            if self._is_answer(value):
                 is_answer = is_answer or not number
                 yield value[ANSWER]
             yield value
         if self.is_wrapped and not is_answer and not (is_json and self._has_format):
             yield strict_json.without_surrogates(text.strip())  # A word or a sentence, without its quotes.
+
+    def _is_answer(self, value: Any) -> bool:
+        """True if the value is the object around an answer that is none itself."""
+        return self.is_wrapped and isinstance(value, dict) and list(cast("JsonObject", value)) == [ANSWER]
 
 
 def _sentences(error: BaseException, value: Any) -> list[str]:
