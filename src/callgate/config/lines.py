@@ -19,7 +19,7 @@ _PARTS_MAX = 100
 
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
-_LONG_KEY = re.compile(rf"(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_PARTS_MAX}}}")
+_DOTTED = re.compile(r"[\w\"'-]++(?:[ \t]*+\.[ \t]*+[\w\"'-]++)*+")
 _HEADER = re.compile(rf"[ \t]*\[(\[)?[ \t]*({_KEY})[ \t]*\]\]?[ \t]*(?:\#.*)?$")
 _PAIR = re.compile(rf"[ \t]*({_KEY})[ \t]*=[ \t]*")
 
@@ -43,7 +43,7 @@ def toml_of(text: str) -> JsonObject:
     Raises:
         tomllib.TOMLDecodeError: the text is not TOML, or a key in it has more parts than anybody writes.
     """
-    if any(line.count(".") >= _PARTS_MAX and _LONG_KEY.search(line) for line in text.split("\n")):
+    if any(map(_has_long_key, text.split("\n"))):
         raise tomllib.TOMLDecodeError(f"a key has more than {_PARTS_MAX} parts")
     try:
         return tomllib.loads(text)
@@ -52,6 +52,13 @@ def toml_of(text: str) -> JsonObject:
     except (RecursionError, ValueError) as error:
         why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise tomllib.TOMLDecodeError(why) from None
+
+
+def _has_long_key(line: str) -> bool:
+    """True if words with dots between them, which may be a key, are too many. Each character is looked at once."""
+    if line.count(".") < _PARTS_MAX:
+        return False
+    return any(found[0].count(".") >= _PARTS_MAX for found in _DOTTED.finditer(line))
 
 
 def entries_of(text: str) -> Iterator[Entry]:
