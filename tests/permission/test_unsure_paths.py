@@ -41,6 +41,7 @@ MAY_BE = [
     "/srv/pl%2an.txt", "/srv/pl%252an.txt", "/srv/x*/../plan.txt", "/srv/" + "p*" * 40, "C:/srv/PLAN~1.TXT", "../*/plan.txt",
     # Signs that a shell, a decoder or another system reads in a way of its own.
     "/srv/pl''an.txt", '/srv/"plan".txt', "/srv/pl\\an.txt", "/srv/pl\\x61n.txt", "/srv/pl\\u0061n.txt", "/srv/plan&#46;txt",
+    "/srv/p\\u006can.txt", "/srv/p\\U0000006can.txt", "/srv/p\\u{00006c}an.txt", "/srv/plan\\Uffffffff.txt",
     "/srv&#x2f;plan.txt", "/srv:plan.txt", "::srv::plan.txt", "/srv\u00a5plan.txt", "/srv\u20a9plan.txt", "/srv|plan.txt",
     "/srv;v=1/plan.txt", "/srv/+(plan).txt", "/srv/@(plan|x).txt", "/srv/!(x).txt", "(/srv)/plan.txt", "/srv/pl!an.txt",
     "/srv/pl^an.txt", "x;cat /srv/plan.txt", "x&cat /srv/plan.txt", "a.md,/srv/plan.txt", "a.md /srv/plan.txt",
@@ -64,6 +65,26 @@ IS_NOT = [
 @pytest.mark.rows("path", MAY_BE)
 def test_a_rule_that_denies_holds_for_a_path_that_may_be_the_file(definition: ToolDefinition, path: str):
     assert verdict(definition, {"path": path}, EXACT) == "deny"
+
+
+@pytest.mark.rows(
+    ("short", "name", "is_meant"),
+    [
+        ("PLANOF~1.TXT", "plan of record.txt", True), ("PLANOF~1.TXT", "plan  of.old.txt", True),
+        ("AB~1.TXT", "a. b.txt", True),
+        ("PL12AB~1.TXT", "p.l an.txt", True), ("PLANOF~1.TXT", "plan or.txt", False),
+        ("PLANOF~1.DOC", "plan of record.txt", False),
+    ],
+)  # fmt: skip
+def test_a_short_name_leaves_blanks_and_dots_out(short: str, name: str, *, is_meant: bool):
+    rule = Rule(verdict="deny", paths=[f"//srv/{name}"])
+    assert verdict(SERVER, {"path": f"/srv/{short}"}, rule) == ("deny" if is_meant else "allow")
+
+
+@pytest.mark.rows("key", ["src", "dst", "dest", "imageSrc"])
+def test_arguments_named_for_where_something_is_copied_are_there_for_paths(key: str):
+    assert verdict(SERVER, {key: "/srv/{plan,x}.txt"}, EXACT) == "deny"
+    assert verdict(SERVER, {key: ".e*"}) == "ask"
 
 
 @pytest.mark.rows("path", IS_NOT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any, Literal, TypeAlias, cast
@@ -51,14 +52,15 @@ _CONTENT = frozenset({
 })  # fmt: skip
 _CONTENT_WORDS = ("text", "content", "contents", "code")
 """Ends of the names of other arguments that are content too: `file_text`, `sourceCode`."""
-_FILE_WORDS = ("path", "file", "dir", "folder", "uri", "source", "destination", "target", "cwd", "root")
+_FILE_WORDS = ("path", "file", "dir", "folder", "uri", "source", "src", "dest", "dst", "target", "cwd", "root")
 _PATH_FORMATS = frozenset(
     {"path", "file-path", "directory-path", "file", "uri", "uri-reference", "iri", "iri-reference", "url"}
 )
 _WORDS = re.compile(r"[^\s\"'=;|&<>()`,]+")
 _RUNS = re.compile(r"[^\s\"';|&<>()`]+")
 _QUOTES = re.compile(r"\\\n|[\"'\\]")
-_ESCAPES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u\{?([0-9a-fA-F]{1,5})\}?|([0-7]{1,3}))")
+_HEX = "[0-9a-fA-F]"
+_ESCAPES = re.compile(rf"\\(?:x({_HEX}{{1,2}})|u({_HEX}{{1,4}})|u\{{({_HEX}{{1,6}})\}}|U({_HEX}{{1,8}})|([0-7]{{1,3}}))")
 _OPTION_SIGNS = ("-", "@", "+")
 _OPTIONS_MAX = 8
 """Letters of options in one word that a value may follow: `-xzfname`."""
@@ -368,7 +370,9 @@ def _spellings(command: str) -> Iterable[str]:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return chr(int(found[3], 8) if found[3] else int(found[1] or found[2], 16))
+    octal = found[5]
+    code = int(octal, 8) if octal else int(found[1] or found[2] or found[3] or found[4], 16)
+    return chr(code) if code <= sys.maxunicode else ""
 
 
 def _decoded(text: str) -> Iterator[str]:

@@ -48,8 +48,9 @@ ONE: Final = _Any()
 HOME: Final = _Any()
 """The home folder of somebody, which is compared by its own name too."""
 DOT: Final = _Any()
-"""A dot, or nothing."""
+"""Dots and blanks, or nothing: a short name leaves them out."""
 END: Final = _Any()
+_LEFT_OUT = (".", " ")
 VALUE, RESULT, ODD = "\0\1\2"
 """In a path: the value of a variable, what a program computes, which may lead upwards, and a sign that may be anything."""
 Chars: TypeAlias = tuple[Any, ...]
@@ -222,9 +223,10 @@ def _long_form(part: str) -> Chars | None:
     start, is_cut = found[1], len(found[1]) + 1 + len(found[2]) == _SHORT_CHARS
     is_hashed = is_cut and _HASHED.fullmatch(start[2:]) is not None
     ending: Chars = (MANY, *f".{found[3]}", *((MANY,) if len(found[3]) == _ENDING_CHARS else ())) if found[3] else ()
-    # A dot at the beginning is left out of a short name, and odd characters are written as `_`.
-    kept = tuple({"_": ONE, ODD: MANY}.get(char, char) for char in (start[:2] if is_hashed else start))
-    return (DOT, *kept, *((MANY,) if is_cut else ()), *ending)
+    # Other dots than the last, and blanks, are left out of a short name, and odd characters are written as `_`.
+    kept = [{"_": ONE, ODD: MANY}.get(char, char) for char in (start[:2] if is_hashed else start)]
+    spaced = itertools.chain.from_iterable((DOT, char) for char in kept)
+    return (*spaced, DOT, *((MANY,) if is_cut else ()), *ending)
 
 
 def _may_share(pattern: tuple[bool, Chars], unsure: Sequence[Chars]) -> bool:
@@ -238,7 +240,7 @@ def _names_overlap(one: Chars, other: Chars) -> bool:
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    return one == other or ONE in (one, other) or (DOT in (one, other) and "." in (one, other))
+    return one == other or ONE in (one, other)
 
 
 def _overlap(one: Sequence[Any], other: Sequence[Any], are_same: Callable[[Any, Any], bool]) -> bool:
@@ -259,9 +261,9 @@ def _next(
     one: Sequence[Any], other: Sequence[Any], i: int, j: int, are_same: Callable[[Any, Any], bool]
 ) -> Iterator[tuple[int, int]]:
     first, second = one[i] if i < len(one) else END, other[j] if j < len(other) else END
-    if first in (MANY, DOT) or second is MANY:
+    if first in (MANY, DOT) or second is MANY or (second is DOT and first in _LEFT_OUT):
         yield from [(i + 1, j)] if first is not END else []
-    if second in (MANY, DOT) or first is MANY:
+    if second in (MANY, DOT) or first is MANY or (first is DOT and second in _LEFT_OUT):
         yield from [(i, j + 1)] if second is not END else []
     if MANY not in (first, second) and END not in (first, second) and are_same(first, second):
         yield i + 1, j + 1
