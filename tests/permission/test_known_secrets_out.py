@@ -87,6 +87,14 @@ def test_a_key_that_the_model_repeats_is_in_no_log_record(kept: Kept) -> None:
     assert [line for line in kept.lines if KEY in line] == []
 
 
+def test_a_variable_that_is_set_after_a_log_record_is_known_all_the_same(kept: Kept, monkeypatch: Any) -> None:
+    logger = logging.getLogger("callgate.run")
+    logger.warning("nothing that anybody hides")
+    monkeypatch.setenv("LATER_API_TOKEN", "set-after-the-first-record")
+    logger.warning("the token is set-after-the-first-record")
+    assert kept.lines[-1] == "the token is [redacted: known secret]"
+
+
 def test_tracebacks_in_log_records_have_no_known_secrets(kept: Kept) -> None:
     remember_secrets(TOKEN)
     try:

@@ -85,18 +85,28 @@ def known_version() -> int:
 
 def redact_known(text: str) -> str:
     """Return a text without the secrets of the list and of the environment, however they are encoded in it."""
-    return _needles(known_version()).redact(text) if len(text) >= CHARS_MIN else text
+    return _needles().redact(text) if len(text) >= CHARS_MIN else text
+
+
+def _needles() -> SecretNeedles:
+    """The secrets of the list and of the environment as it is now: a program may set variables at any time."""
+    return _needles_of(known_version(), tuple(environment_secrets(os.environ)))
 
 
 @functools.lru_cache(maxsize=1)
-def _needles(version: int) -> SecretNeedles:
+def _needles_of(version: int, environment: tuple[str, ...]) -> SecretNeedles:
     from callgate.config.encoded_secrets import SecretNeedles  # An answer that nobody logs needs no search for secrets.
 
-    return SecretNeedles(text for text in (*environment_secrets(os.environ), *_known) if len(text) >= CHARS_MIN)
+    return SecretNeedles(text for text in (*environment, *_known) if len(text) >= CHARS_MIN)
 
 
 def redact_known_in(value: Any) -> Any:
     """Return a JSON value without those secrets, in texts and in keys, and in lists and tables that spell one out."""
+    needles = _needles()
+
+    def clean(text: str) -> str:
+        return needles.redact(text) if len(text) >= CHARS_MIN else text
+
     root: list[Any] = [value]
     waiting: list[tuple[Any, Any]] = [(root, 0)]
     containers: list[tuple[Any, Any]] = []
@@ -104,9 +114,9 @@ def redact_known_in(value: Any) -> Any:
         holder, place = waiting.pop()
         item = holder[place]
         if isinstance(item, str):
-            holder[place] = redact_known(item)
+            holder[place] = clean(item)
         elif isinstance(item, Mapping):
-            table = {redact_known(key): inner for key, inner in cast("Mapping[str, Any]", item).items()}
+            table = {clean(key): inner for key, inner in cast("Mapping[str, Any]", item).items()}
             holder[place] = table
             containers.append((holder, place))
             waiting += [(table, key) for key in table]
@@ -115,13 +125,12 @@ def redact_known_in(value: Any) -> Any:
             holder[place] = listed
             containers.append((holder, place))
             waiting += [(listed, index) for index in range(len(listed))]
-    _hide_spread(containers)
+    _hide_spread(containers, needles)
     return root[0]
 
 
-def _hide_spread(containers: Sequence[tuple[Any, Any]]) -> None:
+def _hide_spread(containers: Sequence[tuple[Any, Any]], needles: SecretNeedles) -> None:
     """Hide what is in the innermost containers whose items together hold a secret."""
-    needles = _needles(known_version())
     if not needles or not containers:
         return
     from callgate.config.spread_secrets import hidden_items, is_spread_over
