@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callgate.errors import AuditError
+from callgate.errors import AuditError, UsageError
 from callgate.permission import AuditLog
 from callgate.permission.audit import files_of, verify
 from callgate.permission.hash_chain import Head, Link, read_record, seal
@@ -298,6 +299,31 @@ def test_a_key_that_is_none_or_an_anchor_that_is_none_is_an_error_or_a_problem(t
     assert verify(tmp_path / "audit.jsonl", anchor=tmp_path / "anchor").problems == ("anchor line 1 is no anchor of a log",)
     with pytest.raises(AuditError, match=r"the anchor .* cannot be read"):
         verify(tmp_path / "audit.jsonl", anchor=tmp_path / "none")
+
+
+@pytest.mark.rows(
+    ("key", "anchor"),
+    [
+        ("audit.jsonl", None), (None, "audit.jsonl"), (None, "audit.jsonl.head"), ("seal", "./seal"), ("link", None),
+    ],
+)  # fmt: skip
+def test_a_log_its_key_and_its_anchor_are_files_of_their_own(key: str | None, anchor: str | None, tmp_path: Path):
+    (tmp_path / "link").unlink(missing_ok=True)
+    (tmp_path / "link").symlink_to(tmp_path / "audit.jsonl")
+    with pytest.raises(UsageError, match="is the same file"):
+        AuditLog(tmp_path / "audit.jsonl", key=key and tmp_path / key, anchor=anchor and f"{tmp_path}/{anchor}")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.rows("device", ["/dev/zero", "pipe"])
+def test_an_anchor_without_an_end_is_an_error_and_is_not_waited_for(device: str, tmp_path: Path):
+    (tmp_path / "pipe").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "pipe")
+    AuditLog(tmp_path / "audit.jsonl").write([record(1)])
+    with pytest.raises(AuditError, match="is not a regular file"):
+        verify(tmp_path / "audit.jsonl", anchor=tmp_path / device)
+    with pytest.raises(AuditError, match="is not a regular file"):
+        AuditLog(tmp_path / "audit.jsonl", anchor=tmp_path / device).write([record(2)])
 
 
 def test_an_anchor_that_a_crash_kept_from_the_last_record_is_a_finding_without_a_key_alone(tmp_path: Path):

@@ -35,6 +35,7 @@ from callgate.permission.audit_files import (
     probe_room,
     read_key,
     reading,
+    refuse_shared,
     rotated,
     write_all,
 )
@@ -106,6 +107,7 @@ class AuditLog:
         self.redactor = Redactor(secrets)
         self.key = key if isinstance(key, bytes) or key is None else Path(key)
         self.anchor = Path(anchor) if anchor is not None else None
+        refuse_shared(self.path, self.key if isinstance(self.key, Path) else None, self.anchor)
         self._key: bytes | None = None
         self._file_bytes = file_bytes
         self._sync = sync

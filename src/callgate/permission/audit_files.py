@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Generator
 from os import PathLike
 from pathlib import Path
 from typing import IO
 
-from callgate.errors import AuditError
+from callgate.errors import AuditError, UsageError
 from callgate.permission.hash_chain import Link
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "probe_room",
     "read_key",
     "reading",
+    "refuse_shared",
     "rotated",
     "write_all",
 ]
@@ -55,6 +57,20 @@ def rotated(path: Path) -> list[tuple[int, Path]]:
 def head_path(path: Path) -> Path:
     """The file that holds the end of a log."""
     return path.with_name(f"{path.name}.head")
+
+
+def refuse_shared(path: Path, key: Path | None, anchor: Path | None) -> None:
+    """Refuse files that are one another: a log would be its own key, or its records lines of the anchor.
+
+    Raises:
+        UsageError: two of them are the same file.
+    """
+    named = {"the log": path, "the file with its end": head_path(path), "key=": key, "anchor=": anchor}
+    known: dict[str, str] = {}
+    for name, file in named.items():
+        other = known.setdefault(os.path.realpath(file), name) if file is not None else name
+        if other != name:
+            raise UsageError(f"AuditLog({name}{os.fspath(file or '')!r:.200}): {other} is the same file; use another one")
 
 
 def read_key(key: str | PathLike[str] | bytes | None, *, create: bool = False) -> bytes | None:
@@ -105,12 +121,18 @@ def anchors_of(path: Path) -> tuple[list[tuple[Link, float]], list[str]]:
 
 @contextlib.contextmanager
 def reading(path: Path, *, what: str = "audit log") -> Generator[IO[bytes]]:
-    """Open a file for reading; every failure on the way is an `AuditError`."""
+    """Open a file for reading; every failure on the way is an `AuditError`. What has no end, or waits, is no file."""
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise AuditError(f"the {what} {str(path)!r} cannot be read: it is not a regular file")
             yield stream
     except OSError as error:
         raise AuditError(f"the {what} {str(path)!r} cannot be read: {error.strerror or error}") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # A pipe that nobody writes to is not waited for.
 
 
 def open_private(path: Path, flags: int = 0) -> int:
