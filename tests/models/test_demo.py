@@ -63,15 +63,15 @@ def test_sums_are_worked_out(prompt: str, said: str) -> None:
 
 
 def test_the_time_is_told_for_a_place_that_has_a_zone() -> None:
-    assert calls("What time is it?") == [("current_time", {"timezone": "UTC"})]
-    assert calls("what's the time in New York?") == [("current_time", {"timezone": "America/New_York"})]
+    assert calls("What time is it?") == [("current_time", {"place": "UTC"})]
+    assert calls("what's the time in New York?") == [("current_time", {"place": "America/New_York"})]
 
 
 def test_a_zone_that_does_not_exist_is_tried_again_as_utc() -> None:
     reply = ask("What time is it in Atlantis?", *DEMO_TOOLS)
     assert [(dict(record.call.args), record.state) for record in reply.calls] == [
-        ({"timezone": "Atlantis"}, "failed"),
-        ({"timezone": "UTC"}, "finished"),
+        ({"place": "Atlantis"}, "failed"),
+        ({"place": "UTC"}, "finished"),
     ]
     assert "no time zone 'Atlantis'" in reply.text
     assert "In UTC it is " in reply.text
@@ -82,7 +82,7 @@ def test_several_questions_in_one_prompt_are_all_answered() -> None:
     assert found == [
         ("get_current_weather", {"location": "Oslo"}),
         ("calculate", {"expression": "2 + 2"}),
-        ("current_time", {"timezone": "Asia/Tokyo"}),
+        ("current_time", {"place": "Asia/Tokyo"}),
     ]
 
 
@@ -210,4 +210,4 @@ def test_a_city_is_a_name_of_its_zone(city: str, zone: str) -> None:
 
 
 def test_utc_needs_no_database() -> None:
-    assert set(current_time("utc")) == {"timezone", "time", "date"}
+    assert set(current_time("utc")) == {"place", "time", "date"}

@@ -67,14 +67,14 @@ def calculate(expression: str) -> int | float:
 
 
 @tool(read_only=True)
-def current_time(timezone: str = "UTC") -> dict[str, str]:
-    """Get the current time in a time zone.
+def current_time(place: str = "UTC") -> dict[str, str]:
+    """Get the current time in a city or a time zone.
 
     Args:
-        timezone: A city such as Tokyo, a name of the IANA database such as Europe/Oslo, or UTC.
+        place: A city such as Oslo, a time zone such as Europe/Oslo, or UTC.
     """
-    now = datetime.now(_zone(timezone))
-    return {"timezone": timezone, "time": now.strftime("%H:%M"), "date": now.date().isoformat()}
+    now = datetime.now(_zone(place))
+    return {"place": place, "time": now.strftime("%H:%M"), "date": now.date().isoformat()}
 
 
 HONEST_TOOLS: tuple[Callable[..., Any], ...] = (calculate, current_time)

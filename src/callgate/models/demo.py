@@ -141,7 +141,7 @@ def _calculations(said: str) -> Iterator[Args]:
 def _times(said: str) -> Iterator[Args]:
     for found in _TIME.finditer(said):
         place = _AFTER_PLACE.sub("", _BETWEEN_PLACES.split((found[1] or "UTC").strip())[0])
-        yield {"timezone": _ZONES.get(place.lower(), place)}
+        yield {"place": _ZONES.get(place.lower(), place)}
 
 
 _KINDS = {
@@ -218,9 +218,9 @@ def _value(text: str, schema: Any) -> Any:
 def _recovery(exchanges: Sequence[_Exchange], tools: Mapping[str, ToolDefinition]) -> list[tuple[str, Args]]:
     """One more try, with other arguments, where an error says that there is no such time zone."""
     tried = [exchange for exchange in exchanges if exchange.name == "current_time"]
-    if "current_time" not in tools or not tried or any(e.args.get("timezone") == "UTC" for e in tried):
+    if "current_time" not in tools or not tried or any(e.args.get("place") == "UTC" for e in tried):
         return []
-    return [("current_time", {"timezone": "UTC"})] if all("time zone" in (e.error or "") for e in tried) else []
+    return [("current_time", {"place": "UTC"})] if all("time zone" in (e.error or "") for e in tried) else []
 
 
 # From responses to words -------------------------------------------------------------------------------------------------
@@ -241,8 +241,8 @@ def _sentence(exchange: _Exchange, name: str) -> str:
             return f"In {given['location']} it is {given['temperature']} {degrees} and {given['condition']}."
         case "calculate" if isinstance(value, (int, float)):
             return f"{exchange.args.get('expression')} = {value}."
-        case "current_time" if {"timezone", "time"} <= set(given):
-            return f"In {given['timezone']} it is {given['time']}."
+        case "current_time" if {"place", "time"} <= set(given):
+            return f"In {given['place']} it is {given['time']}."
         case "list_files" if isinstance(value, list):
             paths = [str(path) for path in cast("list[Any]", value)]
             more = f", and {len(paths) - 20} more" if len(paths) > 20 else ""

@@ -24,6 +24,7 @@ from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.decoder import Decoded, Decoder, Step
 from callgate.embedded.effects import with_effects_checked
 from callgate.embedded.engine import Engine, EngineSettings, on_loop, shared_engine, until
+from callgate.embedded.file_results import next_try, told_result
 from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.mentions import Mentions, mentions_of
 from callgate.embedded.missing_args import made_up, question, respelled
@@ -35,7 +36,7 @@ from callgate.errors import LimitExceededError
 from callgate.events import Notice
 from callgate.history.repair import starts_exchange
 from callgate.request import ModelRequest, with_output_prompt
-from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
+from callgate.types import Content, FunctionCall, JsonObject, Part, ToolDefinition, Usage
 
 __all__ = ["EmbeddedModel"]
 
@@ -183,9 +184,8 @@ class EmbeddedModel:
         plan = await self._plan(request)
         for notice in plan.notices:
             yield notice
-        known = scope_answer(plan.spoken, plan.tools) if self._is_free(plan, request, form) else None
-        if known is not None:
-            yield say([text_part(known)], finish_reason="STOP", model=self._name)
+        if (known := self._known(plan, request, form)) is not None:
+            yield say([known], finish_reason="STOP", model=self._name)
             return
         answer = _Answer()
         async with self._engine.turn():
@@ -211,6 +211,9 @@ class EmbeddedModel:
             for item in self._decided(decoded, answer):
                 yield item
             return
+        if self._is_free(plan, form) and (told := told_result(request.contents, plan.tools)) is not None:
+            yield say([text_part(told)], finish_reason="STOP", usage=answer.usage, model=self._name)
+            return
         for number, text in enumerate(texts):
             if number:
                 yield say([text_part("\n")])
@@ -220,10 +223,17 @@ class EmbeddedModel:
         for item in self._ended(answer, plan):
             yield item
 
-    def _is_free(self, plan: _Plan, request: ModelRequest, form: JsonObject | None) -> bool:
-        """True if the user has just spoken and the model may answer as it likes."""
-        is_new = bool(request.contents) and starts_exchange(request.contents[-1])
-        return is_new and form is None and self._ask and plan.tool_choice in ("auto", "validated")
+    def _is_free(self, plan: _Plan, form: JsonObject | None) -> bool:
+        """True if the model may answer as it likes."""
+        return form is None and self._ask and plan.tool_choice in ("auto", "validated")
+
+    def _known(self, plan: _Plan, request: ModelRequest, form: JsonObject | None) -> Part | None:
+        """What follows from the tools alone: an answer to the user, or the next try of a call."""
+        if not self._is_free(plan, form) or not request.contents:
+            return None
+        said = scope_answer(plan.spoken, plan.tools) if starts_exchange(request.contents[-1]) else None
+        again = next_try(request.contents, plan.tools)
+        return text_part(said) if said is not None else call_part(again) if again is not None else None
 
     async def _decoded(self, plan: _Plan, texts: Sequence[str], form: JsonObject | None, answer: _Answer) -> Decoded | None:
         """The calls of an answer, copied from what was said; None where none can be made or none are wanted."""
@@ -236,8 +246,8 @@ class EmbeddedModel:
 
         named = [tool for tool in plan.tools if tool.name == plan.tool_choice]
         must_call = bool(named) or plan.tool_choice == "required"
-        asks = self._ask and not must_call
-        decoder = Decoder(ask, named or plan.tools, plan.mentions, may_ask=asks, is_first=plan.is_first)
+        may_ask = self._ask and not must_call
+        decoder = Decoder(ask, named or plan.tools, plan.mentions, may_ask=may_ask, is_first=plan.is_first)
         decoded = await decoder.decode(texts[0], must_call=must_call)
         logger.debug("decoded: %s", decoder.trace)
         return decoded if must_call else with_effects_checked(decoded, plan.tools, plan.spoken)
@@ -293,7 +303,7 @@ class EmbeddedModel:
             "stream": True,
             "return_progress": True,
             "stream_options": {"include_usage": True},
-            **_sampling(request.settings),
+            **{theirs: value for ours, theirs in _SETTINGS.items() if (value := request.settings.get(ours)) is not None},
             "stop": [prompt.STOP, *(request.settings.get("stop_sequences") or ())],
             "max_tokens": _answer_tokens(request.settings, self._context - plan.tokens),
         }
@@ -370,10 +380,8 @@ class EmbeddedModel:
             return True
 
         shown = prompt.chosen_tools(tools, prompt.words_since(contents), fits=fits)
-        message = (
-            f"{self._name} has room for {len(shown)} of {len(tools)} tools: those nearest to the newest message by their "
-            f"words, then the first declared."
-        )
+        room = f"{self._name} has room for {len(shown)} of {len(tools)} tools"
+        message = f"{room}: those nearest to the newest message by their words, then the first declared."
         return shown, [Notice("tools_left_out", message, "warning")]
 
     async def _size(self, text: str) -> int:
@@ -392,7 +400,7 @@ class EmbeddedModel:
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": _answer_tokens(request.settings, self._context // 2, usual=2_048),
-            **_sampling(request.settings),
+            **{theirs: value for ours, theirs in _SETTINGS.items() if (value := request.settings.get(ours)) is not None},
         }
         if request.definitions and not await self._knows_tools():
             async for item in self._prompted_answer(request, body):
@@ -422,14 +430,10 @@ class EmbeddedModel:
         known = "\n".join(text for _, text in said)
         choice = _declared_name(request, request.tool_choice)
         plan = _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents))
-        answer = _Answer()
         messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
-        body = {
-            **body,
-            "messages": [{"role": role, "content": text} for role, text in messages],
-            "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
-        }
-        async for chunk in self._stream_prose("/v1/chat/completions", body, answer, tools):
+        body = {**body, "messages": [{"role": role, "content": text} for role, text in messages]}
+        body["grammar"] = grammar_of(tools, tool_choice=choice, words=spellings(known))
+        async for chunk in self._stream_prose("/v1/chat/completions", body, answer := _Answer(), tools):
             yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -489,10 +493,6 @@ def _declared_name(request: ModelRequest, name: str) -> str:
 
 def _system_turn(tools: Sequence[ToolDefinition], request: ModelRequest) -> str:
     return prompt.turn_text("system", prompt.system_text(tools, extra=request.system or ""))
-
-
-def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {theirs: settings[ours] for ours, theirs in _SETTINGS.items() if settings.get(ours) is not None}
 
 
 def _answer_tokens(settings: Mapping[str, Any], room: int, *, usual: int = ANSWER_TOKENS) -> int:
