@@ -93,12 +93,13 @@ def test_the_whole_page_weighs_less_than_200_kilobytes() -> None:
     assert sum(len(get(f"/static/{path.name}", accept_encoding="gzip")[2]) for path in STATIC.iterdir()) < 200_000
 
 
-def test_the_page_is_one_script_and_one_style_and_no_file_is_left_out() -> None:
+def test_the_page_is_one_script_one_style_and_what_asks_early_and_no_file_is_left_out() -> None:
     index = (STATIC / "index.html").read_text("utf-8")
-    assert re.findall(r'(?:<script[^>]* src|rel="stylesheet" href)="/static/([\w.]+)"', index) == ["bundle.css", "bundle.js"]
+    named = re.findall(r'(?:<script[^>]* src|rel="stylesheet" href)="/static/([\w.]+)"', index)
+    assert named == ["early.js", "bundle.css", "bundle.js"]
     script, style = (get(f"/static/bundle.{kind}")[2].decode() for kind in ("js", "css"))
     wrapped = re.findall(r"^const \$\$(\w+) =", script, re.MULTILINE)
-    assert sorted([*wrapped, "app"]) == sorted(path.stem for path in STATIC.glob("*.js"))
+    assert sorted([*wrapped, "app", "early"]) == sorted(path.stem for path in STATIC.glob("*.js"))
     assert all(path.read_text("utf-8") in style for path in STATIC.glob("*.css"))
     assert "import" not in re.findall(r"^\w+", script, re.MULTILINE)
 

@@ -18,6 +18,8 @@ PATIENCE_MS = 60_000
 ROUND_S, BYTES_PER_S = 0.3, 1.6e6 / 8
 """A slow 4G line."""
 READY_S = 1.5
+ROUNDS = 2
+"""The page itself, then all that it is made of; what it shows is asked for and answered while that still arrives."""
 HANGS_MS = 4000
 """Far beyond what was measured, far below what a page that draws all of an answer for every word of it takes."""
 
@@ -35,7 +37,7 @@ FRAMES = """() => {
 }"""
 
 
-def test_a_new_page_is_ready_after_three_rounds_and_few_bytes_on_a_slow_line(
+def test_a_new_page_is_ready_after_few_rounds_and_bytes_on_a_slow_line(
     visitor: Callable[..., Any], served: Any, measures: Callable[..., None]
 ) -> None:
     person = visitor()
@@ -62,11 +64,11 @@ def test_a_new_page_is_ready_after_three_rounds_and_few_bytes_on_a_slow_line(
         )
         for path in ("/static/bundle", "/api/")
     )
-    # The page itself, then all that it is made of at once, then all that it shows at once.
     assert len(assets) == 2
     assert max(begin for _, begin, _ in assets) < min(end for _, _, end in assets)
-    assert max(begin for _, begin, _ in data) < min(end for _, _, end in data)
-    on_the_line_s = 3 * ROUND_S + sum(loaded) / BYTES_PER_S
+    assert len(data) == 3
+    assert max(begin for _, begin, _ in data) < max(end for _, _, end in assets)
+    on_the_line_s = ROUNDS * ROUND_S + sum(loaded) / BYTES_PER_S
     measures({"slow_4g_ready_ms": page.evaluate("window.__ready"), "slow_4g_on_the_line_ms": on_the_line_s * 1000})
     assert on_the_line_s < READY_S
 

@@ -35,22 +35,27 @@ export const ask = { token: async () => "" };
 export const watchers = new Set();
 const heard = (isThere) => watchers.forEach((watcher) => watcher(isThere));
 
+/** The answer to what the page asked for while it was loading; each can be taken once. */
+function takeEarly(method, path, headers) {
+  const { early } = globalThis;
+  if (method !== "GET" || headers["If-None-Match"] || early?.token !== token.get()) return null;
+  const answer = early.answers.get(path);
+  early.answers.delete(path);
+  return answer;
+}
+
+/** What was not taken while the page was put together is old from now on. */
+export const forgetEarly = () => globalThis.early?.answers.clear();
+
 async function send(method, path, { body, headers = {}, signal } = {}) {
   const all = { Accept: "application/json", ...headers };
   if (body !== undefined) all["Content-Type"] = "application/json";
   if (token.get()) all.Authorization = `Bearer ${token.get()}`;
   let response;
   try {
-    response = await fetch(path, {
-      method,
-      headers: all,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
-      cache: "no-store",
-      credentials: "omit",
-      redirect: "error",
-      referrerPolicy: "no-referrer",
-    });
+    const sent = { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal };
+    const asked = takeEarly(method, path, headers) ?? fetch(path, { ...sent, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" });
+    response = await asked;
   } catch (error) {
     if (signal?.aborted) throw error;
     heard(false);

@@ -1,6 +1,6 @@
 // The page: puts the conversation, the list, the panel and the keys together, and says what happens to those who cannot see it.
 
-import { Refused, Unreachable, api, ask, watchers } from "./api.js";
+import { Refused, Unreachable, api, ask, forgetEarly, watchers } from "./api.js";
 import { button, byId, el, icon, refill } from "./dom.js";
 import { Composer, message } from "./composer.js";
 import { askText, askToken, confirm, help } from "./dialogs.js";
@@ -531,9 +531,12 @@ const load = deed(async () => {
 ask.token = askToken;
 bind();
 panel.open(!NARROW.matches && settings.panel, false);
-await load();
-if (location.hash.length > 1) await fromAddress();
-else fresh();
+if (location.hash.length > 1) await Promise.all([load(), fromAddress()]);
+else {
+  await load();
+  fresh();
+}
+forgetEarly();
 setInterval(() => health(), HEALTH_MS);
 // While the service is away it is asked more often: it should be found again soon.
 setInterval(() => !wasThere && health(), HEALTH_MS / 3);
