@@ -190,6 +190,15 @@ def test_a_long_argument_is_cut_with_its_length_and_its_hash_never_silently():
 def test_wide_letters_are_wrapped_where_the_terminal_would():
     assert list(wrapped("東京東京x", 5)) == ["東京", "東京x"]
     assert list(wrapped("", 5)) == [""]
+
+
+def test_wrapped_text_breaks_behind_a_blank_and_stays_whole():
+    assert list(wrapped("a body with words", 9)) == ["a body ", "with ", "words"]
+    assert list(wrapped("x unbreakable", 6)) == ["x unbr", "eakabl", "e"]
+    for text in ("a  b   c    d     e", "one two three", "   ", "nowhere-to-break-this"):
+        for columns in range(1, 12):
+            assert "".join(wrapped(text, columns)) == text
+            assert all(len(piece) <= columns for piece in wrapped(text, columns))
     assert one_line("a\u200bb", 100) == "a<U+200B>b"
 
 

@@ -132,6 +132,19 @@ def test_columns_stand_at_the_side_that_they_name() -> None:
     ]
 
 
+def test_every_line_of_a_quotation_has_its_mark() -> None:
+    text = "> > a quotation that is long enough to be wrapped twice\n> and goes on\n\nafter it\n"
+    shown = SGR.sub("", drawn([text], columns=24)).splitlines()
+    assert shown == [
+        "│ │ a quotation that is",
+        "│ │ long enough to be",
+        "│ │ wrapped twice",
+        "│ and goes on",
+        "",
+        "after it",
+    ]
+
+
 def test_a_wide_table_wraps_inside_its_cells() -> None:
     table = "| key | meaning |\n|---|---|\n| one | " + "several words that go on " * 3 + "|\n"
     lines = SGR.sub("", drawn([table], 40)).splitlines()

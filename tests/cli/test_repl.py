@@ -24,7 +24,7 @@ pyte = pytest.importorskip("pyte", reason="pyte is not installed")
 pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed")
 
 PATIENCE_S = 180
-FOOTER = re.compile(r"\n\S+  approval \w+  [^\n]*$")
+FOOTER = re.compile(r"\n\S+  approval \w+(?:  [^\n]*)?$")
 """The line below the prompt."""
 
 PROGRAM = '''
@@ -268,6 +268,20 @@ def test_a_running_call_is_one_line_that_changes_and_unfolds_afterwards(screen: 
     show.type("/exit\r")
     assert show.end() == 0
     show.assert_as_before()
+
+
+def test_the_footer_leaves_out_what_does_not_fit_and_cuts_no_number(screen: Callable[..., Screen], tmp_path: Path) -> None:
+    folder = tmp_path / "a-folder-whose-name-is-long"
+    folder.mkdir()
+    show = screen("--root", str(folder), columns=52)
+    show.prompt()
+    assert re.fullmatch(r"\S+  approval default", show.footer)
+    show.type("hello\r")
+    show.wait_for("You said hello")
+    show.prompt()
+    assert re.fullmatch(r"\S+  approval default  context \d+ tokens", show.footer)
+    show.type("\x04")
+    assert show.end() == 0
 
 
 def test_everything_of_the_prompt_and_the_spinner_goes_to_stderr(tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
     assert "There are no MCP servers" in shown
     assert "tokens   " in shown
     assert "context  about" in shown
-    assert "there is no call 0 here; there are none so far" in shown
+    assert "there are no calls here yet" in shown
     assert "/call takes the number of a call, not 'x'" in shown
-    assert "nothing\n0 taken back" in shown
+    assert "Nothing was allowed for good in this conversation.\n0 taken back" in shown
     assert "idle" in shown.partition("taken back")[2]
     assert "To resume: callgate chat -r chat-" in shown
 
@@ -148,12 +148,15 @@ def test_another_model_is_opened_with_the_settings_of_the_command(session: Calla
 
 
 def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_path: Path) -> None:
-    _, shown = session("write it", "/undo", "/undo x", "/undo 9", words=("--root", str(tmp_path), "--approval-mode", "yolo"))
+    _, shown = session(
+        "write it", "/undo x", "/undo 9", "/undo", "/undo", words=("--root", str(tmp_path), "--approval-mode", "yolo")
+    )
     assert not (tmp_path / "made.txt").exists()
     assert "made.txt was removed. To take this back: callgate undo" in shown
     assert "taken back: write it" in shown
     assert "/undo takes the number of exchanges to take back, not 'x'" in shown
     assert "9 cannot be taken back" in shown.replace("9 of them cannot", "9 cannot")
+    assert "there is nothing to take back: nothing was said yet" in shown
 
 
 def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callable[..., Any], tmp_path: Path) -> None:
@@ -224,6 +227,23 @@ def test_files_are_attached_where_they_are_mentioned(session: Callable[..., Any]
     assert "You said bye" in shown
 
 
+def test_what_is_taken_back_or_resumed_is_shown_without_the_files_that_went_with_it(
+    session: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    session("see @a.txt")
+    _, shown = session("/undo", words=("-c",))
+    assert "Resumed: see @a.txt (1 exchange)" in shown
+    assert re.search(r"^> see @a.txt$", shown, re.MULTILINE)
+    assert re.search(r"^taken back: see @a.txt$", shown, re.MULTILINE)
+    assert "It is data" not in shown.partition("taken back")[2]
+
+
+def test_a_path_outside_of_the_folder_is_refused_in_whole_sentences(session: Callable[..., Any]) -> None:
+    _, shown = session("see @../up.txt")
+    assert re.search(r"with --root\. For an @", " ".join(shown.split()))
+
+
 def test_a_call_is_unfolded_whole_with_its_notes_and_a_very_long_result_is_cut() -> None:
     err = io.StringIO()
     terminal = Terminal(io.StringIO(), err, {})
@@ -245,7 +265,7 @@ def test_a_call_is_unfolded_whole_with_its_notes_and_a_very_long_result_is_cut()
     assert "  error: no <U+001B>[2J" in text
     terminal.forget_calls()
     show_call(terminal, 1)
-    assert "there is no call 1 here; there are none so far" in err.getvalue()
+    assert "there are no calls here yet" in err.getvalue()
 
 
 def test_mcp_servers_are_shown_with_their_tools_or_what_is_wrong(session: Callable[..., Any], tmp_path: Path) -> None:

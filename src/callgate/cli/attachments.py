@@ -79,7 +79,9 @@ class Attachments:
                 try:
                     self._open(name)  # It can only be meant as a file: report what is wrong with it.
                 except AttachError as error:
-                    raise AttachError(f"{error} For an @ that is not a file, put a blank after it.") from error
+                    raise AttachError(
+                        f"{str(error).rstrip('.')}. For an @ that is not a file, put a blank after it."
+                    ) from error
             else:
                 words.append(name)
         return self.prompt(text, named), words

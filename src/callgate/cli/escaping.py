@@ -132,15 +132,22 @@ def _plain_json(value: Any) -> str:
 
 
 def wrapped(text: str, columns: int) -> Iterator[str]:
-    """Split the escaped text into pieces of so many columns."""
+    """Split the escaped text into pieces of so many columns, behind a blank where there is one; nothing is left out."""
     piece, used = "", 0
     for char in visible(text):
-        width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        width = _width(char)
         if piece and used + width > columns:
-            yield piece
-            piece, used = "", 0
+            word = piece.rfind(" ") + 1
+            cut = word if char != " " and word > len(piece) // 2 else len(piece)
+            yield piece[:cut]
+            piece = piece[cut:]
+            used = sum(map(_width, piece))
         piece, used = piece + char, used + width
     yield piece
+
+
+def _width(char: str) -> int:
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def _spelled(char: str) -> str:

@@ -193,6 +193,8 @@ class Markdown:
         self._colors = CodeColors("")
         self._rows: list[str] = []
         self._indent = 0
+        self._margin = ""
+        """The marks at the beginning of each further line of a quotation."""
         self._column = 0
         self._spaces = 0
         self._word: list[Styled] = []
@@ -262,7 +264,7 @@ class Markdown:
     def _begin(self, kind: str) -> None:
         if kind != "row":
             self._end_table()
-        self._kind, self._style, self._indent, self._drawn = kind, "", 0, ""
+        self._kind, self._style, self._indent, self._margin, self._drawn = kind, "", 0, "", ""
         if kind == "text":
             self._begin_text()
 
@@ -280,8 +282,9 @@ class Markdown:
                 self._held = held[task.end() :]
                 return
         elif found := _QUOTE.match(held):
-            self._prefix(f"{self._bar} " * found[0].count(">"), DIM)
-            self._style = DIM
+            marks = f"{self._bar} " * found[0].count(">")
+            self._prefix(marks, DIM)
+            self._style, self._margin = DIM, marks if len(marks) == self._indent else ""
         elif found := re.match(" +", held):
             self._prefix(found[0], "")
         self._held = held[found.end() :] if found else held
@@ -369,7 +372,8 @@ class Markdown:
         self._column = column
 
     def _break(self) -> None:
-        self._put("\n" + " " * self._indent, "")
+        self._put("\n", "")
+        self._put(self._margin or " " * self._indent, DIM if self._margin else "")
         self._column, self._spaces = self._indent, 0
 
     def _put(self, text: str, style: str) -> None:

@@ -8,19 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callgate.cli.render import Terminal, one_line
-from callgate.content.read import text_of
+from callgate.content.read import is_nonempty_text, parts_of, text_of
 from callgate.errors import CallgateError
-from callgate.sessions import exchanges_of, state_from_facts
+from callgate.sessions import Exchange, exchanges_of, state_from_facts
 from callgate.types import Usage
 
 if TYPE_CHECKING:
     from callgate.cli.chat_session import ChatSession
     from callgate.cli.state import StoredSession
 
-__all__ = ["show_recap", "show_totals"]
+__all__ = ["own_words", "show_recap", "show_totals"]
 
 SAID_CHARS_MAX = 300
 ANSWER_CHARS_MAX = 600
+
+
+def own_words(exchange: Exchange) -> str:
+    """The words of an exchange, without the texts of the files that were attached to them."""
+    return " ".join(next((part["text"] for part in parts_of(exchange.content) if is_nonempty_text(part)), "").split())
 
 
 def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> None:
@@ -32,9 +37,9 @@ def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> 
     last = known[-1]
     reply = state_from_facts(chat.session, facts).reply
     many = f"{len(known)} exchange{'' if len(known) == 1 else 's'}"
-    terminal.line(f"Resumed: {one_line(known[0].said, 80)} ({many})", color="quiet")
+    terminal.line(f"Resumed: {one_line(own_words(known[0]), 80)} ({many})", color="quiet")
     terminal.separate("recap")
-    terminal.line(f"> {one_line(last.said, SAID_CHARS_MAX)}", color="quiet")
+    terminal.line(f"> {one_line(own_words(last), SAID_CHARS_MAX)}", color="quiet")
     terminal.calls += [(record.call, record.result) for record in reply.calls]
     if terminal.calls:
         count = len(terminal.calls)

@@ -17,6 +17,7 @@ from callgate.cli.exchange import INTERRUPTED, OK, run_exchange
 from callgate.cli.input_history import HISTORY_FILE
 from callgate.cli.line_editor import History, LineReader, line_reader
 from callgate.cli.live import clipped
+from callgate.cli.markdown import width_of
 from callgate.cli.options import Options
 from callgate.cli.recap import show_recap, show_totals
 from callgate.cli.render import Terminal, one_line
@@ -92,15 +93,28 @@ def _until_left(context: CommandContext, line: LineReader) -> int:
 
 
 def _footer(context: CommandContext) -> str:
-    """The line below the prompt: who answers, what is asked before calls, where, and what was used."""
+    """The line below the prompt: who answers, what is asked before calls, where, and what was used.
+
+    Where not all of it fits, the folder goes first, then the cost, then the context: half a number would be another one.
+    """
     chat, options = context.chat, context.options
     policy_mode = chat.policy_mode or options.approval_mode or "default"
-    words = [chat.model_name, f"approval {policy_mode}", _short(os.path.abspath(options.root or "."))]
+    words = {
+        "model": chat.model_name,
+        "approval": f"approval {policy_mode}",
+        "folder": _short(os.path.abspath(options.root or ".")),
+    }
     if chat.last is not None:
-        words.append(f"context {chat.last.context_tokens:,} tokens")
+        words["context"] = f"context {chat.last.context_tokens:,} tokens"
         if chat.last.cost is not None:
-            words.append(f"cost ${chat.last.cost:.4f}")
-    return clipped(visible("  ".join(filter(None, words))), max(20, shutil.get_terminal_size().columns - 1))
+            words["cost"] = f"cost ${chat.last.cost:.4f}"
+    room = max(20, shutil.get_terminal_size().columns - 1)
+    for part in ("folder", "cost", "context", ""):
+        line = visible("  ".join(filter(None, words.values())))
+        if width_of(line) <= room:
+            break
+        words.pop(part, None)
+    return clipped(line, room)
 
 
 def _short(folder: str) -> str:

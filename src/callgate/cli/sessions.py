@@ -29,6 +29,7 @@ from callgate.cli.file_undo import file_undo, forget_deleted, forget_files
 from callgate.cli.input_history import HISTORY_FILE, forget_inputs
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
+from callgate.cli.recap import own_words
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import existing_place, opened, opened_to_read, state_dir, store_place
 from callgate.cli.style import counted
@@ -533,7 +534,7 @@ def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | No
     async def work(store: Store) -> tuple[str, list[str], list[str]]:
         info = await find(store, id)
         taken = await rewind(store, info.id, exchanges=exchanges, undo=None if keep_files else file_undo())
-        return info.id, [exchange.said for exchange in taken.exchanges], taken.notes
+        return info.id, [own_words(exchange) for exchange in taken.exchanges], taken.notes
 
     session, said, notes = _change(store, work)
     for note in notes:

@@ -23,6 +23,7 @@ from callgate.cli.chat_session import ChatSession
 from callgate.cli.error_hints import with_hint
 from callgate.cli.escaping import ascii_json, shown_args, visible
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
+from callgate.cli.recap import own_words
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.state import StoredSession, new_id, session_ids
 from callgate.cli.style import MARK, counted
@@ -223,8 +224,8 @@ def show_call(terminal: Terminal, number: int | None = None) -> None:
     first, count = terminal.number_of_first, len(terminal.calls)
     number = first + count - 1 if number is None else number
     if not first <= number < first + count:
-        span = f"{first} to {first + count - 1}" if count else "none so far"
-        terminal.line(f"callgate: there is no call {number} here; there are {span}", color="failed")
+        missing = f"there is no call {number} here; there are {first} to {first + count - 1}"
+        terminal.line(f"callgate: {missing if count else 'there are no calls here yet'}", color="failed")
         return
     for line in _call_lines(number, *terminal.calls[number - first]):
         terminal.line(line)
@@ -298,8 +299,11 @@ def _theme(context: CommandContext, rest: str) -> None:
     context.say(f"The theme is now {rest}; `callgate config set theme {rest}` keeps it.")
 
 
+NOTHING_ALLOWED = "Nothing was allowed for good in this conversation."
+
+
 def _allowed(context: CommandContext, rest: str) -> None:
-    for rule in context.chat.run(context.chat.gate.session_rules(context.chat.session)) or ["nothing"]:
+    for rule in context.chat.run(context.chat.gate.session_rules(context.chat.session)) or [NOTHING_ALLOWED]:
         context.say(rule if isinstance(rule, str) else allowed_line(rule))
 
 
@@ -396,15 +400,18 @@ def _from_file(context: CommandContext, path: str) -> str:
 
 def _undo(context: CommandContext, rest: str) -> None:
     from callgate.cli.file_undo import file_undo
-    from callgate.sessions import rewind
+    from callgate.sessions import exchanges_of, rewind
 
     if rest and not rest.isdecimal():
         raise UsageError(f"/undo takes the number of exchanges to take back, not {visible(rest)!r}")
-    taken = context.chat.run(rewind(context.stored.store, context.chat.session, exchanges=int(rest or 1), undo=file_undo()))
+    store = context.stored.store
+    if not exchanges_of(context.chat.run(store.load(context.chat.session))):
+        raise UsageError("there is nothing to take back: nothing was said yet")
+    taken = context.chat.run(rewind(store, context.chat.session, exchanges=int(rest or 1), undo=file_undo()))
     for note in taken.notes:
         context.say(note)
     for exchange in taken.exchanges:
-        context.say(f"taken back: {one_line(exchange.said, 400)}")
+        context.say(f"taken back: {one_line(own_words(exchange), 400)}")
 
 
 def _retry(context: CommandContext, rest: str) -> None:
