@@ -2,7 +2,8 @@
 
 Run it with a JSON object of options, or @ and a file of it: `tools` (names to offer), `more` (whole tools),
 `start_delay_s`, `refuse` (exit at once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results
-of other methods), `silent` (says nothing to what it does not know).
+of other methods), `instructions`, `subscribes` (takes subscriptions to resources), `silent` (says nothing to what it does
+not know).
 """
 
 import json
@@ -19,6 +20,8 @@ OPTIONS = json.loads(GIVEN)
 ANY = {"type": "object"}
 TOOLS = {name: {"name": name, "description": f"Does {name}.", "inputSchema": ANY} for name in OPTIONS.get("tools", ["echo"])}
 CANCELLED = []
+NOTIFIED = []
+SUBSCRIBED = set()
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 
 
@@ -162,6 +165,25 @@ def change(args, request):
     return text("changed")
 
 
+def write(args, request):
+    """Writes log messages."""
+    for data in args["messages"]:
+        send({"method": "notifications/message", "params": {"level": args.get("level", "info"), "data": data}})
+    return text("written")
+
+
+def touch(args, request):
+    """Says that a resource has changed, to those who want to know."""
+    if args["uri"] in SUBSCRIBED:
+        send({"method": "notifications/resources/updated", "params": {"uri": args["uri"]}})
+    return text(json.dumps(sorted(SUBSCRIBED)))
+
+
+def told(args, request):
+    """The notifications that came."""
+    return text(json.dumps(NOTIFIED))
+
+
 def answer(request):
     method = request["method"]
     if method == OPTIONS.get("dies_at"):
@@ -171,6 +193,7 @@ def answer(request):
             "protocolVersion": OPTIONS.get("protocol", "2025-06-18"),
             "capabilities": {"tools": {"listChanged": True}, **OPTIONS.get("can", {})},
             "serverInfo": {"name": "scripted", "version": "1"},
+            **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),
         }
     if method == "tools/list":
         return {"tools": [*TOOLS.values(), *OPTIONS.get("more", [])]}
@@ -179,6 +202,9 @@ def answer(request):
         tool = next(tool for tool in [*TOOLS.values(), *OPTIONS.get("more", [])] if tool["name"] == name)
         does = tool.get("_meta", {}).get("does", name.removeprefix(OPTIONS.get("prefix", "")))
         return globals()[does](request["params"].get("arguments", {}), request)
+    if method in ("resources/subscribe", "resources/unsubscribe") and OPTIONS.get("subscribes"):
+        (SUBSCRIBED.add if method == "resources/subscribe" else SUBSCRIBED.discard)(request["params"]["uri"])
+        return {}
     if method in OPTIONS.get("answers", {}):
         return OPTIONS["answers"][method]
     return NotImplemented
@@ -195,6 +221,8 @@ def main():
         request = json.loads(received)
         if request.get("method") == "notifications/cancelled":
             CANCELLED.append(request["params"]["requestId"])
+        if "id" not in request and "method" in request:
+            NOTIFIED.append(request["method"])
         if "id" not in request or "method" not in request:
             continue
         result = answer(request)

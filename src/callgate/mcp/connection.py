@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from callgate.errors import ToolError
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.errors import ServerFailedError, UrlElicitationError, reason_of
+from callgate.mcp.updates import ResourceUpdates
 from callgate.types import JsonObject, Progress
 
 if TYPE_CHECKING:
@@ -94,8 +95,10 @@ class Connection:
         transports: int = 1,
         clock: PersonClock | None = None,
         attempt_s: float = 0,
+        updates: ResourceUpdates | None = None,
     ) -> None:
         self.name = name
+        self.updates = updates or ResourceUpdates(name)
         self._clock = clock or PersonClock()
         self._transports = transports
         """The number of transports that the opener tries in turn."""
@@ -137,6 +140,7 @@ class Connection:
         """End the connection, and the server if it is a child of ours."""
         task, self._task = self._task, None
         self._closing = True
+        self.updates.close()
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
@@ -195,12 +199,15 @@ class Connection:
             self._live = _LiveConnection(client, asyncio.get_running_loop().create_future(), opened.ended)
             self._take(tools, None)
             self._up.set()
-            listener = asyncio.create_task(_listen(client, opened.changed))
+            listeners = {
+                asyncio.create_task(_listen(client, opened.changed)), asyncio.create_task(self.updates.keep(client)),
+            }  # fmt: skip
             try:
                 await self._watch(client, opened)
             finally:
-                listener.cancel()
-                await asyncio.wait({listener}, timeout=CANCEL_S)
+                for listener in listeners:
+                    listener.cancel()
+                await asyncio.wait(listeners, timeout=CANCEL_S)
             await _a_moment(opened.gone, within_s=GONE_S if opened.gone is not None and opened.ended.is_set() else 0.1)
             self._down(_sentence("the connection to it ended", opened))
             return self.problem or ""

@@ -33,7 +33,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "command": (str, list), "args": list, "env": dict, "cwd": str, "url": str, "httpUrl": str, "type": str,
     "transport": str, "headers": dict, "timeout": (int, float), "startTimeout": (int, float),
     "start_s": (int, float), "startup_timeout_sec": (int, float), "startup_timeout_ms": (int, float),
-    "oauth": dict, "auth": dict, "trust": bool, "disabled": bool, "enabled": bool,
+    "oauth": dict, "auth": dict, "trust": bool, "instructions": bool, "disabled": bool, "enabled": bool,
     "includeTools": list, "excludeTools": list, "disabledTools": list,
 }  # fmt: skip
 # Key of the time for starting -> its unit in milliseconds: ours, and those of other systems.
@@ -173,6 +173,7 @@ def _server(name: str, fields: JsonObject, said: list[str]) -> McpServer:
         start_s=starting / 1000,
         oauth=oauth_client_of(login, said) if (login := fields.get("oauth") or fields.get("auth")) else None,
         trust=fields.get("trust", False),
+        instructions=fields.get("instructions", True),
         include=fields.get("includeTools"),
         exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],
         cwd=fields.get("cwd"),

@@ -62,8 +62,8 @@ class Host:
     """Callback for the login of a person. Without it, a stored token is used and refreshed, but no login is started."""
     sample: Sample | None = None
     """Callback that asks a model for a server (MCP: sampling). Without it, servers cannot."""
-    roots: Sequence[str | Path] = ()
-    """Folders that servers may work in (MCP: roots)."""
+    roots: Sequence[str | Path] | Callable[[], Sequence[str | Path]] = ()
+    """Folders that servers may work in (MCP: roots), or a function that returns those of now; see `roots_changed`."""
 
 
 NOBODY = Host()

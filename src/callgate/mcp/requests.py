@@ -17,6 +17,7 @@ from callgate.host import person_of_this_run
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.errors import is_safe_page
 from callgate.mcp.host import Answer, Elicit, Host, Question
+from callgate.mcp.server_logs import ServerLog
 from callgate.schema import check_arguments
 from callgate.types import JsonObject, ToolContext, ToolDefinition
 
@@ -33,6 +34,9 @@ class Requests:
         self._host = host
         self._clock = clock
         self._has_person = has_person
+        self.log = ServerLog(server)
+        self.updated: Callable[[str], None] = lambda uri: None
+        """Called with the address of a resource that the server says has changed."""
         self._calls: list[tuple[ToolContext, Elicit | None]] = []
         """The calls in flight, each with the person to ask."""
 
@@ -118,7 +122,8 @@ class Requests:
         from mcp_types import ListRootsResult, Root
         from pydantic import FileUrl
 
-        folders = _folders(self._host.roots)
+        given = self._host.roots
+        folders = _folders(given() if callable(given) else given)
         return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri()), name=folder.name) for folder in folders])
 
 

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from callgate.base_errors import checked_values, expect
@@ -37,7 +37,11 @@ from callgate.mcp.requests import Requests
 from callgate.mcp.resources import Resource, ResourceTool, ServerPrompt
 from callgate.mcp.tokens import TokenFile
 from callgate.mcp.transports import SILENCE_S, Address, Transport, process_transport, web_transport
+from callgate.mcp.updates import Watch
 from callgate.types import JsonObject, Media, ToolContext, ToolDefinition
+
+if TYPE_CHECKING:
+    from mcp.client import Client
 
 __all__ = ["McpServer", "McpTool", "ServerStatus"]
 
@@ -90,6 +94,7 @@ class McpServer:
         cwd: The folder that the child runs in.
         transport: `http` (streamable HTTP) or `sse`; None tries one after the other.
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
+        instructions: Show the model what the server says about the use of its tools, marked as its words.
         oauth: The client to log in as, if one was registered beforehand; its scopes; or a client that logs in for itself.
         host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing
             but answers of a person, where the gate has an `elicit`.
@@ -115,6 +120,7 @@ class McpServer:
         start_s: float = START_S,
         host: Host | None = None,
         oauth: OAuthClient | None = None,
+        instructions: bool = True,
     ) -> None:
         _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
         for what, given in (("env", env), ("headers", headers)):
@@ -130,6 +136,7 @@ class McpServer:
         self.url = url
         self.trust = trust
         self.host = host or NOBODY
+        self._shows_instructions = instructions
         self._env, self._headers, self._oauth = env, headers, oauth
         if oauth is not None:
             remember_secrets(oauth.client_secret, oauth.private_key)
@@ -181,6 +188,14 @@ class McpServer:
         """The reason why the server cannot be called now; None if it can."""
         return self._connection.problem if self._connection else "it has not been started"
 
+    @property
+    def guidance(self) -> str:
+        """The text of the server about the use of its tools, for the model; empty while it is not there."""
+        connection = self._connection
+        if connection is None or connection.problem or not self._shows_instructions:
+            return ""
+        return connection.about.get("instructions") or ""
+
     def complaints(self) -> Sequence[str]:
         """Problems of the server: why it is not available, and which of its tools were left out."""
         absent = [f"The MCP server {self.name!r} is not available: {self.problem}"] if self.problem else []
@@ -199,6 +214,7 @@ class McpServer:
                 self.name, self._open, self._changed, transports=max(1, len(self._transports)), clock=self._clock,
                 attempt_s=self.start_s if self.start_s > START_S else 0,
             )  # fmt: skip
+            self._requests.updated = self._connection.updates.tell
         self._owners.add(owner)
         assert self._connection is not None
         await self._there(self._connection.start(self.start_s))
@@ -270,6 +286,39 @@ class McpServer:
         """A prompt with its arguments filled in, as `Gate.run` takes it. Raises `ToolError` if it cannot be read."""
         with self._requests.during(context or _NO_CALL):
             return await self._there(resource_calls.get_prompt(self._running(), name, args or {}))
+
+    async def updates(self, *uris: str) -> AsyncGenerator[str]:
+        """The addresses of resources: each when the server takes the subscription, and again whenever it says it changed.
+
+        ```python
+        async for uri in server.updates("notes://today"):
+            text = await server.read_resource(uri)
+        ```
+
+        A server that is restarted is subscribed to again. Several changes at once are told once.
+
+        Raises:
+            ToolError: the server does not tell of changes.
+        """
+        watch, updates = Watch(uris), self._running().updates
+        await self._there(updates.add(watch))
+        try:
+            async for uri in watch.changes():
+                yield uri
+        finally:
+            if self._loop is not None:
+                await self._there(updates.remove(watch))
+
+    async def roots_changed(self) -> None:
+        """Tell the server that the folders of its `Host.roots` are others now; newer servers ask each time."""
+        from mcp_types import RootsListChangedNotification
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        async def tell(client: Client) -> None:
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                await client.session.send_notification(RootsListChangedNotification())
+
+        await self._there(self._running().ask(tell))
 
     async def complete(self, ref: Any, argument: str, value: str) -> list[str]:
         """The server's completions of an argument of a prompt or of a template; none if it offers none."""

@@ -142,6 +142,7 @@ def _opened(
         Implementation,
         PromptListChangedNotification,
         ResourceListChangedNotification,
+        ResourceUpdatedNotification,
         ToolListChangedNotification,
     )
 
@@ -154,6 +155,8 @@ def _opened(
             message, (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
         ):
             changed.set()
+        elif isinstance(message, ResourceUpdatedNotification):
+            requests.updated(str(message.params.uri))
 
     @contextlib.asynccontextmanager
     async def watched() -> AsyncGenerator[Any]:
@@ -166,6 +169,8 @@ def _opened(
     client = Client(
         watched(),
         message_handler=take,
+        logging_callback=requests.log.take,
+        log_level=requests.log.level(),
         client_info=Implementation(name="callgate", version=__version__),
         **requests.callbacks(),
     )

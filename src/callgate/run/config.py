@@ -128,7 +128,7 @@ class GateConfig:
             definitions=declared.definitions,
             declaration=declared.declaration,
             tool_choice=command.tool_choice,
-            system=self.system,
+            system=self.executor.system_with_guidance(self.system),
             settings=self.settings,
             feedback=command.feedback,
             output=command.output,

@@ -176,6 +176,10 @@ class Executor:
         """Return warnings about the origins of tools."""
         return [*self._live.complaints(), *self._alias_complaints()]
 
+    def system_with_guidance(self, system: str | None) -> str | None:
+        """Return the instruction for a model, with what the live toolsets say about the use of their tools."""
+        return self._live.system_with_guidance(system) if self._is_live else system
+
     def _refuse_unused_aliases(self) -> None:
         """Refuse an alias that names no tool or another one; not one whose tool may come with the live tools.
 

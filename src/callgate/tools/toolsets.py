@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 from callgate.content.tool_names import RESERVED
 from callgate.declaration import is_legal_name
 from callgate.errors import UsageError
+from callgate.tools.server_guidance import system_with
 from callgate.types import ToolContext, ToolDefinition
 
 __all__ = ["LiveTools", "LiveToolset", "Runnable", "ToolAliases", "Toolset", "is_live_toolset", "is_runnable", "is_toolset"]
@@ -122,6 +123,11 @@ class LiveTools:
     def complaints(self) -> list[str]:
         """Return the warnings of the toolsets."""
         return [sentence for toolset in self._toolsets for sentence in toolset.complaints()]
+
+    def system_with_guidance(self, system: str | None) -> str | None:
+        """Return the instruction for a model, with what the toolsets say about the use of their tools; most say nothing."""
+        told = ((toolset.name, getattr(toolset, "guidance", None)) for toolset in self._toolsets)
+        return system_with(system, [(name, text) for name, text in told if isinstance(text, str) and text])
 
     def runnables(self, taken: Collection[str]) -> dict[str, Runnable]:
         """Return every tool under a unique name: `name`, or `server__name` on a collision."""
