@@ -26,6 +26,7 @@ from callgate.types import JsonObject
 
 if TYPE_CHECKING:
     from callgate.mcp import McpServer, ServersFile
+    from callgate.mcp.lock import Pins
 
 __all__ = ["OWN_TOOLS", "mcp"]
 
@@ -47,7 +48,7 @@ _OUTPUT = click.option(
 )
 
 
-@click.group(short_help="Servers with tools: list, test, add, remove, login, logout, serve, install.")
+@click.group(short_help="Servers with tools: list, test, lock, add, remove, login, logout, serve, install.")
 def mcp() -> None:
     """List, test and edit MCP servers, and serve our own tools as one."""
 
@@ -117,6 +118,66 @@ def test_servers(ctx: click.Context, file: str | None, name: str | None, wait_s:
             click.echo(f"! {escape(sentence)}")
         _warn(read)
     ctx.exit(1 if any(row["problem"] for row in rows) or (name is None and read.warnings) else 0)
+
+
+@mcp.command("lock")
+@click.argument("file", required=False)
+@click.argument("name", required=False)
+@click.option("--check", is_flag=True, help="Change nothing; the exit code is 1 if something is not as it was accepted.")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+    help="Seconds for each server to start, if its entry does not give it longer.",
+)  # fmt: skip
+@click.pass_context
+def lock_servers(ctx: click.Context, file: str | None, name: str | None, check: bool, wait_s: float) -> None:
+    """Accept the tools of the servers of FILE as they are now, or of the one called NAME, in a lock file beside it.
+
+    From then on a tool that is new or has changed is left out until it is accepted again. The names of tools that differ are
+    printed. mcp.lock belongs to mcp.json, and can be shared with it.
+
+    Exit codes: 0, 1 a server does not work, or with --check something differs, 2 wrong usage, 42 bad input.
+    """
+    from callgate.mcp.lock import LockFile, Pins, differences, lock_beside
+
+    if file is not None and name is None and not os.path.exists(file) and not file.endswith(".json"):
+        file, name = None, file
+    file = file or default_file()
+    read = _read(file)
+    servers = [server for server in read.servers if name in (None, server.name)]
+    if name is not None and not servers:
+        raise InputError(f"{file!r} has no server {name!r} that can be started")
+    known = [*read.disabled, *(server.name for server in read.servers)]
+    lock, accepted, failed = LockFile(lock_beside(file)), dict[str, Pins](), False
+    try:
+        for server, (pins, problem) in zip(servers, asyncio.run(_pinned(servers, wait_s)), strict=True):
+            if pins is None:
+                failed = True
+                echo([(f"{marks_of(sys.stdout)['failed']} {server.name}", "failed"), (f"  {problem}", None)])
+                continue
+            before = lock.read(server.name) if lock.path.exists() else None
+            differing = ["it was not accepted before"] if before is None else differences(before, pins)
+            failed |= check and bool(differing)
+            accepted[server.name] = pins
+            said = escape("; ".join(differing)) or "as it was accepted"
+            click.echo(f"{escape(server.name)}  {counted(len(pins.tools), 'tool')}: {said}")
+        if not check and accepted:
+            lock.write(accepted, keep=known if name is None and not read.warnings else None)
+    except UsageError as error:
+        raise InputError(str(error)) from error
+    _warn(read)
+    ctx.exit(1 if failed else 0)
+
+
+async def _pinned(servers: list[McpServer], wait_s: float) -> list[tuple[Pins | None, str | None]]:
+    async def of(server: McpServer) -> tuple[Pins | None, str | None]:
+        server.start_s = max(server.start_s, wait_s)
+        await server.start(server)
+        try:
+            return (server.pins(), None) if server.problem is None else (None, server.problem)
+        finally:
+            await server.aclose(server)
+
+    return list(await asyncio.gather(*map(of, servers)))
 
 
 def _read(file: str) -> ServersFile:

@@ -18,6 +18,7 @@ from callgate import strict_json
 from callgate.errors import JsonError, UsageError
 from callgate.mcp.connection import ATTEMPT_S
 from callgate.mcp.host import Host
+from callgate.mcp.lock import lock_beside
 from callgate.mcp.oauth_client import oauth_client_of
 from callgate.mcp.server import START_S, McpServer
 from callgate.types import JsonObject
@@ -85,22 +86,26 @@ def read_servers(path: str | Path, environ: Mapping[str, str] | None = None, *, 
     rows: Any = cast("JsonObject", data).get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(rows, dict):
         raise UsageError(f"{str(path)!r} has no object 'mcpServers': it should map names of servers to their settings")
-    return servers_of(cast("dict[str, Any]", rows), environ, host=host)
+    return servers_of(cast("dict[str, Any]", rows), environ, host=host, lock=lock_beside(path))
 
 
 def servers_of(
-    rows: Mapping[str, Any], environ: Mapping[str, str] | None = None, *, host: Host | None = None
+    rows: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    *,
+    host: Host | None = None,
+    lock: Path | None = None,
 ) -> ServersFile:
     """The servers of a table that maps names to settings, and everything that should be said about it."""
     found = ServersFile()
     for name, row in rows.items():
-        _read_row(name, row, os.environ if environ is None else environ, found)
+        _read_row(name, row, os.environ if environ is None else environ, found, lock)
     for server in found.servers:
         server.host = host or server.host
     return found
 
 
-def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFile) -> None:
+def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFile, lock: Path | None) -> None:
     where = f"MCP server {name!r}"
     if not isinstance(row, dict):
         found.warnings.append(f"{where} was left out: its settings must be an object.")
@@ -119,7 +124,7 @@ def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFil
         return
     try:
         said: list[str] = []
-        found.servers.append(_server(name, fields, said))
+        found.servers.append(_server(name, fields, said, lock))
         found.warnings.extend(f"{where}: {sentence}" for sentence in said)
     except UsageError as error:
         found.warnings.append(f"{where} was left out: {error}")
@@ -142,7 +147,7 @@ def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
     return fields
 
 
-def _server(name: str, fields: JsonObject, said: list[str]) -> McpServer:
+def _server(name: str, fields: JsonObject, said: list[str], lock: Path | None) -> McpServer:
     command: Any = fields.get("command")
     if command is not None:
         command = [*(command if isinstance(command, list) else [command]), *fields.get("args", [])]  # pyright: ignore[reportUnknownVariableType]
@@ -177,6 +182,7 @@ def _server(name: str, fields: JsonObject, said: list[str]) -> McpServer:
         include=fields.get("includeTools"),
         exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],
         cwd=fields.get("cwd"),
+        lock=lock,
         transport=transport,
     )
 

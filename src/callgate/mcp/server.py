@@ -31,6 +31,7 @@ from callgate.mcp.connection import TOOLS_MAX, Connection, OpenedClient
 from callgate.mcp.content import value_of
 from callgate.mcp.errors import UrlElicitationError
 from callgate.mcp.host import NOBODY, Host
+from callgate.mcp.lock import PinnedTools, Pins, pins_of
 from callgate.mcp.oauth import OAuthSession
 from callgate.mcp.oauth_client import OAuthClient
 from callgate.mcp.requests import Requests
@@ -96,6 +97,7 @@ class McpServer:
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
         instructions: Show the model what the server says about the use of its tools, marked as its words.
         oauth: The client to log in as, if one was registered beforehand; its scopes; or a client that logs in for itself.
+        lock: A file of accepted definitions, as `callgate mcp lock` writes it: others of a server in it are left out.
         host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing
             but answers of a person, where the gate has an `elicit`.
 
@@ -121,6 +123,7 @@ class McpServer:
         host: Host | None = None,
         oauth: OAuthClient | None = None,
         instructions: bool = True,
+        lock: str | Path | None = None,
     ) -> None:
         _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
         for what, given in (("env", env), ("headers", headers)):
@@ -137,6 +140,7 @@ class McpServer:
         self.trust = trust
         self.host = host or NOBODY
         self._shows_instructions = instructions
+        self._pinned = PinnedTools(name, lock)
         self._env, self._headers, self._oauth = env, headers, oauth
         if oauth is not None:
             remember_secrets(oauth.client_secret, oauth.private_key)
@@ -169,6 +173,7 @@ class McpServer:
         other._headers = {**kept, **headers}
         remember_secrets_in({"headers": headers})
         other.version, other._tools, other.left_out = 0, [], []
+        other._pinned = copy.copy(self._pinned)
         other._connection = other._loop = None
         other._owners, other._clock = set(), PersonClock()
         other._requests = Requests(other.name, other.host, other._clock, other._has_person)
@@ -192,7 +197,8 @@ class McpServer:
     def guidance(self) -> str:
         """The text of the server about the use of its tools, for the model; empty while it is not there."""
         connection = self._connection
-        if connection is None or connection.problem or not self._shows_instructions:
+        is_shown = self._shows_instructions and self._pinned.instructions_fit
+        if connection is None or connection.problem or not is_shown:
             return ""
         return connection.about.get("instructions") or ""
 
@@ -245,6 +251,11 @@ class McpServer:
                     raise
                 result = await self._there(connection.call(name, args, context.progress))
         return value_of(result)
+
+    def pins(self) -> Pins:
+        """The digests of all that the server lists now, whatever was accepted before."""
+        connection = self._running()
+        return pins_of(connection.tools, connection.about.get("instructions"))
 
     # What it has beside tools ---------------------------------------------------------------------------------------------
 
@@ -363,8 +374,8 @@ class McpServer:
     def _changed(self) -> None:
         assert self._connection is not None
         found: dict[str, McpTool] = {}
-        self.left_out = []
-        listed = self._connection.tools
+        instructions = self._connection.about.get("instructions") if self._shows_instructions else None
+        listed, self.left_out = self._pinned.accepted(self._connection.tools, instructions)
         for item in listed[:TOOLS_MAX]:
             definition = self._definition(item)
             if definition is None or not self._is_wanted(definition.name):

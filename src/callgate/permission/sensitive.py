@@ -39,6 +39,7 @@ SENSITIVE: tuple[str, ...] = (
     "**/.huggingface/token", "*.keyring", "*.keychain", "*.keychain-db", "logins.json", "Login Data",
     # callgate's own files: keys, sessions, tools and servers that it starts.
     ".callgate.toml", "callgate.toml", "**/.config/callgate", "**/.local/state/callgate", "mcp.json", ".mcp.json",
+    "mcp.lock", ".mcp.lock",
     ".git",
     # What was run.
     ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
