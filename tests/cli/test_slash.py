@@ -282,6 +282,33 @@ def test_mcp_servers_are_shown_with_their_tools_or_what_is_wrong(session: Callab
     assert re.search(r"^convert_time +Convert time between timezones", shown, re.MULTILINE)
 
 
+def test_prompts_of_servers_are_commands_and_their_resources_can_be_mentioned(
+    session: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = Path(__file__).parent.parent / "mcp" / "offering_server.py"
+    row = {"command": sys.executable, "args": [str(server)], "startTimeout": "2m"}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"far": row}}))
+    code, shown = session(
+        "/far:greet Ada", "/far:greet who=Bob", "/far:greet 'Ada B' more", "/far:nothing", "/near:greet Ada",
+        "What is in @far:far://text?", "And @far:far://nothing", "/far:greet 'open", "/save said.json",
+        words=("--mcp", "servers.json"),
+    )  # fmt: skip
+    assert code == 0
+    assert "You said Greet Ada." in shown
+    assert "You said Greet Bob." in shown
+    assert "the prompt 'greet' takes who=...; 'more' is one too many" in shown
+    assert "the MCP server 'far' has no prompt 'nothing'" in shown
+    assert "there is no command '/near:greet'" in shown
+    assert "attached: far:far://text?" in shown
+    assert "the resource 'far://text' of the MCP server 'far'" in (tmp_path / "said.json").read_text()
+    assert "From afar." in (tmp_path / "said.json").read_text()
+    assert "You said What is in @far:far://text?" in shown
+    assert "There is no file" not in shown
+    assert "callgate: The MCP server 'far' refused the call" in shown
+    assert "You said And" not in shown
+    assert "callgate: that cannot be read: No closing quotation" in shown
+
+
 def test_a_call_is_answered_later_and_then_asked_about_again(
     session: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from callgate.cli.stdin import labelled
@@ -63,15 +63,17 @@ class Attachments:
     def __exit__(self, *exc: object) -> None:
         self._folder.close()
 
-    def mentioned(self, text: str) -> tuple[Prompt, list[str]]:
+    def mentioned(self, text: str, but: Collection[str] = ()) -> tuple[Prompt, list[str]]:
         """Return the text with the files it mentions, and the mentions that are not files, which stay text.
+
+        `but` are mentions of something else.
 
         Raises:
             AttachError: a file cannot be attached.
         """
         named: list[str] = []
         words: list[str] = []
-        for name in mentions(text):
+        for name in (name for name in mentions(text) if name not in but):
             found = next((one for one in (name, _ENDING.sub("", name)) if one and self._exists(one)), None)
             if found is not None:
                 named.append(found)

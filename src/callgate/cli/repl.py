@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
 from callgate.cli.chat_session import ChatSession
@@ -18,6 +18,7 @@ from callgate.cli.input_history import HISTORY_FILE
 from callgate.cli.line_editor import History, LineReader, line_reader
 from callgate.cli.live import clipped
 from callgate.cli.markdown import width_of
+from callgate.cli.mcp_use import mentioned_resources
 from callgate.cli.options import Options
 from callgate.cli.recap import show_recap, show_totals
 from callgate.cli.render import Terminal, one_line
@@ -25,7 +26,7 @@ from callgate.cli.slash import COMMANDS, CommandContext, perform, show_call
 from callgate.cli.starters import opening_lines
 from callgate.cli.state import StoredSession, state_dir
 from callgate.cli.typed_command import run_typed
-from callgate.errors import UsageError
+from callgate.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
     from callgate.content.prompt import Prompt
@@ -146,16 +147,20 @@ def _with_files(context: CommandContext, text: str) -> Prompt | None:
     from callgate.cli.attachments import AttachError, Attachments, mentions
 
     try:
+        resources = mentioned_resources(context, mentions(text)) if context.chat.servers else {}
         with Attachments(context.options.root or ".", confirm=lambda name: _confirmed(context, name)) as files:
-            prompt, words = files.mentioned(text)
-    except (AttachError, UsageError) as error:
+            prompt, words = files.mentioned(text, but=resources)
+    except (AttachError, ToolError, UsageError) as error:
         context.terminal.line(f"callgate: {one_line(str(error), 1000)}", color="failed")
         return None
     for word in words:
         context.terminal.line(f"! There is no file {word!r} here, so it is sent as text.", color="notice")
     if attached := [name for name in mentions(text) if name not in words]:
         context.terminal.line(f"  attached: {one_line(', '.join(attached), 500)}", color="quiet")
-    return prompt
+    if not resources:
+        return prompt
+    files_too: list[Any] = list(prompt) if isinstance(prompt, list) else [prompt]
+    return [*files_too, *(part for parts in resources.values() for part in parts)]
 
 
 def _confirmed(context: CommandContext, name: str) -> bool:

@@ -11,7 +11,7 @@ import mimetypes
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,6 +22,7 @@ from callgate import strict_json
 from callgate.cli.chat_session import ChatSession
 from callgate.cli.error_hints import with_hint
 from callgate.cli.escaping import ascii_json, shown_args, visible
+from callgate.cli.mcp_use import RESULT_LINES_MAX, ask_typed_prompt, use_server
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
 from callgate.cli.recap import own_words
 from callgate.cli.render import Terminal, one_line
@@ -42,7 +43,6 @@ __all__ = ["COMMANDS", "Command", "CommandContext", "perform", "show_call"]
 T = TypeVar("T")
 
 LISTED = 20
-RESULT_LINES_MAX = 2_000
 
 
 @dataclass(slots=True)
@@ -77,17 +77,24 @@ def perform(context: CommandContext, line: str) -> None:
     """Run one command. Errors are shown, and the conversation continues."""
     name, _, rest = line.partition(" ")
     command = COMMANDS.get(_ALIASES.get(name, name))
-    if command is None:
-        context.terminal.line(f"callgate: there is no command {visible(name)!r}; /help lists them", color="failed")
-        return
     try:
-        command.run(context, rest.strip())
+        if command is not None:
+            command.run(context, rest.strip())
+        elif not (":" in name and ask_typed_prompt(context, name, _words(rest))):
+            context.terminal.line(f"callgate: there is no command {visible(name)!r}; /help lists them", color="failed")
     except CallgateError as error:
         context.terminal.line(f"callgate: {one_line(with_hint(error), 1000)}", color="failed")
     except click.ClickException as error:
         context.terminal.line(f"callgate: {one_line(error.format_message(), 1000)}", color="failed")
     except KeyboardInterrupt:
         context.terminal.line("! Cancelled.", color="notice")
+
+
+def _words(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError as error:
+        raise UsageError(f"that cannot be read: {error}") from error
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ def _mcp(context: CommandContext, rest: str) -> None:
     context.say("Starting what is not running yet ...")
     context.chat.start_servers()
     if rest:
-        _mcp_use(context, shlex.split(rest))
+        use_server(context, _words(rest))
         return
     for one in context.chat.run(overview(context.chat.servers)):
         _mcp_server(context, one)
@@ -162,27 +169,6 @@ def _mcp_server(context: CommandContext, one: ServerOverview) -> None:
         context.say(f"    {one_line(remark, 500)}")
     if one.problem:
         context.say(f"    what else it has is not known: {one_line(one.problem, 500)}")
-
-
-def _mcp_use(context: CommandContext, words: Sequence[str]) -> None:
-    """`read SERVER URI` shows a resource; `ask SERVER PROMPT KEY=VALUE ...` asks a prompt of the server's."""
-    verb, name, what, *given = [*words, "", "", ""]
-    server = next((one for one in context.chat.servers if one.name == name), None)
-    if verb not in ("read", "ask") or not what:
-        raise UsageError("/mcp takes nothing, `read SERVER ADDRESS`, or `ask SERVER PROMPT KEY=VALUE ...`")
-    if server is None:
-        known = ", ".join(one.name for one in context.chat.servers)
-        raise UsageError(f"there is no MCP server {name!r}; there are {known}")
-    if verb == "read":
-        read = context.chat.run(server.read_resource(what))
-        for part in cast("list[Any]", read) if isinstance(read, list) else [read]:
-            text = part if isinstance(part, str) else f"({part.mime_type}, {len(part.data):,} bytes)"
-            for line in text.splitlines()[:RESULT_LINES_MAX]:
-                context.say(MARK + visible(line))
-        return
-    pairs = [word.partition("=") for word in given if word]
-    asked = context.chat.run(server.get_prompt(what, {key: value for key, _, value in pairs}))
-    context.leaves = not context.exchange(asked)
 
 
 def _usage(context: CommandContext, rest: str) -> None:
@@ -506,6 +492,7 @@ COMMANDS: dict[str, Command] = {
 
 _ALIASES = {"/quit": "/exit", "/stats": "/usage", "/new": "/clear", "/reset": "/clear", "/restore": "/undo", "/?": "/help"}
 _KEYS = (
+    "/SERVER:PROMPT VALUE ... sends a prompt of an MCP server, and @SERVER:URI shows the model a resource of one.",
     "@FILE in what you say shows that file to the model. Alt-Enter, or a backslash at the end, begins a new line.",
     "!COMMAND runs a program through the chat's command tool, by its rules; the model does not see it.",
     "Ctrl-C cancels the answer; the conversation continues. Twice, it exits.",
