@@ -120,7 +120,7 @@ class GatedTools:
     def definitions(self) -> list[ToolDefinition]:
         """The tools that may be declared: all that the policy does not deny unconditionally."""
         self._executor.refresh()
-        return list(filter(self._guard.policy.may_declare, self._executor.definitions))
+        return self._guard.policy.declarable(self._executor.definitions)
 
     @property
     def exported(self) -> dict[str, ToolDefinition]:

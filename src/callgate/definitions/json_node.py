@@ -192,8 +192,7 @@ class Node:
     @property
     def object(self) -> JsonObject:
         """The value, which must be an object."""
-        value = self.value
-        return cast("JsonObject", value if type(value) is dict else self._of(dict, "an object"))
+        return self.value if _type(self.value) is dict else self._of(dict, "an object")
 
     @property
     def items(self) -> list[Node]:

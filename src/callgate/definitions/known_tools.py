@@ -6,7 +6,6 @@ such a gate. Only values of Python's own plain types are known here; a schema th
 
 from __future__ import annotations
 
-import hashlib
 import marshal
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
@@ -19,7 +18,7 @@ DEFINITIONS_MAX = 20_000
 Reader: TypeAlias = Callable[[Any, "str | None"], tuple[Sequence[ToolDefinition], Any]]
 """Read the definitions in an object of a format; also returns the plain copy that they were read from."""
 _Key: TypeAlias = bytes
-"""A hash of the content, and the format if it was named."""
+"""The content, and the format if it was named."""
 _NO_REFERENCES = 2
 """The version of marshal's format in which equal values have equal bytes, shared or not."""
 
@@ -41,10 +40,9 @@ class KnownTools:
     def read(self, obj: Any, format: str | None, read: Reader) -> Sequence[ToolDefinition]:
         """The definitions in an object: as they were read before, or as `read` reads them now."""
         try:
-            content = marshal.dumps(obj, _NO_REFERENCES)
+            key = marshal.dumps(obj, _NO_REFERENCES)
         except ValueError:  # Something in it is not plain.
             return read(obj, format)[0]
-        key = hashlib.sha256(content).digest()  # Processors have instructions for it.
         if format is not None:
             key += format.encode()
         known = self._known.get(key)

@@ -213,7 +213,7 @@ class ToolServer:
     def definitions(self) -> list[ToolDefinition]:
         """The tools in the list: all that the policy does not deny in any case."""
         self.executor.refresh()
-        return list(filter(self.policy.may_declare, self.executor.definitions))
+        return self.policy.declarable(self.executor.definitions)
 
     def _handlers(self, of: OfferHandlers) -> dict[str, Any]:
         """The handlers of what this server has beside tools; what it does not have is not declared."""

@@ -260,9 +260,13 @@ class Policy:
 
     def may_declare(self, definition: ToolDefinition) -> bool:
         """True if the model is told of the tool at all; what is always refused is not offered."""
+        return bool(self.declarable([definition]))
+
+    def declarable(self, definitions: Iterable[ToolDefinition]) -> list[ToolDefinition]:
+        """The tools of which the model is told, in the same order: those of which `may_declare` is true."""
         if not self.rules and not self.parts and self.default != "deny" and self.mode != "plan":
-            return True  # As it mostly is, and there may be a thousand tools.
-        return self.explain(definition).declared
+            return [*definitions]  # As it mostly is, and there may be a thousand tools.
+        return [definition for definition in definitions if self.explain(definition).declared]
 
     def allows_server(self, name: str) -> bool:
         """True if a rule allows a server by its name (`@name`) for all calls, and no rule asks about or denies any of them.

@@ -66,8 +66,8 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     limits, policy = limits or Limits(), policy or Policy()
     executor = Executor(functions, limits=limits, aliases=tool_aliases)
     if tools_shown is not None:
-        allowed = policy.may_declare
-        executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
+        declarable = policy.declarable
+        executor.register(FindTools(lambda: declarable(executor.definitions)))
     if durable not in ("effects", "everything"):
         raise UsageError(f"durable={durable!r}: use 'effects' or 'everything'")
     results, contexts = usable_caches(cache)

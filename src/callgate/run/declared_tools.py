@@ -127,7 +127,7 @@ class ToolDeclarer:
         is_usual = self.tools_shown is None and READ_RESULT not in found
         if is_usual and last is not None and last[0] is digests and last[1] is policy:
             return last[2]
-        allowed = self._shown(list(filter(policy.may_declare, self.executor.definitions)), found)
+        allowed = self._shown(policy.declarable(self.executor.definitions), found)
         key = _key(allowed, digests)
         declared = self.cache.by_tools.get(key)
         if declared is None:

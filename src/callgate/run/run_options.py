@@ -82,8 +82,8 @@ def config_for_run(
     executor = config.executor.extended(functions, _with_headers(config.executor, headers or {}))
     declarer = config.declarer
     if declarer.tools_shown is not None:
-        allowed = config.guard.policy.may_declare
-        executor.replace(FindTools(lambda: list(filter(allowed, executor.definitions))))
+        policy = config.guard.policy
+        executor.replace(FindTools(lambda: policy.declarable(executor.definitions)))
     guard = copy.copy(config.guard)
     guard.tools = executor
     # Results of all tools depend on what the run has of its own: tools call each other.

@@ -142,11 +142,13 @@ class Executor:
         known = self._tools
         tools = self._aliases.renamed(tools)
         self._names = declared_names([tool.definition for tool in tools.values()])
-        kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
-        self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
-        self._tools = dict(tools)
-        needed: dict[str, tuple[type, ...]] = {name: getattr(tool, "deps_types", ()) for name, tool in tools.items()}
-        self._deps = {name: kinds for name, kinds in needed.items() if kinds}
+        digests: dict[str, str] = {}
+        self._deps = {}
+        for name, tool in tools.items():
+            digests[name] = self._digests[name] if known.get(name) is tool else digest(tool.definition)
+            if kinds := getattr(tool, "deps_types", ()):
+                self._deps[name] = kinds
+        self._digests, self._tools = digests, dict(tools)
         self._ever |= tools
 
     # Live tools -----------------------------------------------------------------------------------------------------------
