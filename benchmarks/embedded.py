@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import _bfcl
+from _steps import keep_steps
 
 from callgate import Conversation, ToolDefinition
 from callgate.content.build import call_part, response_part
@@ -44,7 +45,8 @@ from callgate.types import FunctionCall
 
 DATA = Path(__file__).parent / "data"
 SETS = {
-    "known": "tool_prompts.json", "new": "new_prompts.json", "dev": "dev_prompts.json", "spent": "spent_prompts.json",
+    "known": "tool_prompts.json", "new": "new_prompts.json", "dev": "dev_prompts.json", "dev2": "dev2_prompts.json",
+    "spent": "spent_prompts.json",
     "test": "test_prompts.json",
 }  # fmt: skip
 GOALS = {
@@ -258,6 +260,8 @@ async def main(options: argparse.Namespace) -> int:
     start = time.monotonic()
     model = EmbeddedModel(announce=False, ask=not options.no_ask)
     model.load()
+    if options.steps:
+        keep_steps(model.engine, options.steps)
     print(f"{model.name}: loaded in {time.monotonic() - start:.2f} s, {memory_mib(model.engine.pid)} MiB")
     missed: list[str] = []
     for grammar in (True, False) if options.both else (not options.free,):
@@ -277,7 +281,8 @@ async def main(options: argparse.Namespace) -> int:
             score = await bfcl(model, category, options.bfcl, options.cases)
             show(f"bfcl {category}, {how}", score, misses=options.misses)
         print(f"memory after all that: {memory_mib(model.engine.pid)} MiB")
-    await speed(model)
+    if not options.steps:
+        await speed(model)
     for sentence in missed:
         print(f"MISSED: {sentence}")
     return 1 if missed else 0
@@ -306,6 +311,7 @@ if __name__ == "__main__":
     parser.add_argument("--cases", type=int, default=0, metavar="N", help="at most N cases of each set, evenly spaced")
     parser.add_argument("--no-ask", action="store_true", help="without the copy test")
     parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=["known", "new", "dev"])
+    parser.add_argument("--steps", type=Path, metavar="FILE", help="keep the model's steps there; for work on the decoder")
     parser.add_argument("--misses", action="store_true", help="show what went wrong")
     try:
         sys.exit(asyncio.run(main(parser.parse_args())))

@@ -62,6 +62,23 @@ class Dice:
             return f"{self.pick(['Aunt', 'Uncle', 'Mr.', 'Mrs.', 'Ms.', 'Dr.', 'Professor'])} {self.last_name()}"
         return self.first_name() + (" " + self.last_name() if self.chance(0.5) else "")
 
+    def named(self) -> str:
+        """A person as people speak of them: often with a title, often by the first name alone."""
+        roll = self.rng.random()
+        if roll < 0.3:
+            return f"{self.pick(WORDS['titles'])} {self.last_name()}"
+        if roll < 0.4:
+            return f"{self.first_name()} {self.last_name()}-{self.last_name()}"
+        return self.person()
+
+    def proper(self) -> str:
+        """A name of a place, a farm, a wine or the like."""
+        first, second = self.pick(WORDS["proper_adjectives"]), self.pick(WORDS["proper_nouns"])
+        return self.pick([
+            f"{first} {second}", f"{first} {second}", f"{first} {second}", f"{self.last_name()} {second}",
+            f"{self.first_name()}'s {second}", second, f"St {self.first_name()}", f"{self.pick(WORDS['cities'])} {second}",
+        ])  # fmt: skip
+
     def username(self) -> str:
         first, last = self.first_name().lower(), re.sub(r"\W", "", self.last_name()).lower()
         return self.pick(

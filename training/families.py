@@ -7,6 +7,8 @@ the same file are good distractors for each other. The language of the files:
     also NAME | DESCRIPTION                    the same tool under another name
       parameter* type kind | DESCRIPTION       * = required; kind: see `values.SAMPLERS`, a range 1-20, or a list =red,green
     say PATTERN || parameter=value, ...        a request; constants of the call after ||
+    many HEAD :: ITEM :: TAIL || ...           several calls at once: an item for each, head and tail for all
+    none PATTERN                               a question about the same things that no tool answers
     miss PARAMETER: PATTERN -> QUESTION        a request that lacks a required argument, and the question to ask
 
 In a pattern `(a|b)` is one of several, `[a]` may be left out, `{parameter}` or `{parameter:kind}` is a value, `{_:kind}`
@@ -38,6 +40,16 @@ class Missing:
     question: str
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A request for several calls: a head and a tail for all of them, an item for each, and constants."""
+
+    head: str
+    item: str
+    tail: str
+    constants: dict[str, Any]
+
+
 @dataclass(slots=True)
 class FamilyTool:
     """One tool of a family file."""
@@ -49,6 +61,8 @@ class FamilyTool:
     required: list[str] = field(default_factory=list)
     says: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    several: list[Several] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -101,6 +115,15 @@ def _read_line(line: str, domain: str, tools: list[FamilyTool]) -> None:
     elif word == "say":
         pattern, _, constants = rest.partition("||")
         tools[-1].says.append((pattern.strip(), _constants(constants, tools[-1])))
+    elif word == "many":
+        pattern, _, constants = rest.partition("||")
+        parts = [part.strip() for part in re.split(r"(?:^|\s)::(?:\s|$)", pattern.strip())]
+        if len(parts) not in (2, 3) or not parts[1]:
+            raise ValueError("A `many` line reads `many HEAD :: ITEM` or `many HEAD :: ITEM :: TAIL`.")
+        head, item, tail = (*parts, "")[:3]
+        tools[-1].several.append(Several(head, item, tail, _constants(constants, tools[-1])))
+    elif word == "none":
+        tools[-1].questions.append(rest)
     elif word == "miss":
         parameter, _, pattern = rest.partition(": ")
         pattern, arrow, question = pattern.partition(" -> ")
@@ -108,7 +131,7 @@ def _read_line(line: str, domain: str, tools: list[FamilyTool]) -> None:
             raise ValueError("A `miss` line reads `miss PARAMETER: PATTERN -> QUESTION` with a required parameter.")
         tools[-1].missing.append(Missing(parameter, pattern.strip(), question.strip()))
     else:
-        raise ValueError(f"A line starts with tool, also, say or miss, not with {word!r}.")
+        raise ValueError(f"A line starts with tool, also, say, many, none or miss, not with {word!r}.")
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -205,6 +228,31 @@ def request(
     text = re.sub(r"\b[Oo]n (today|tomorrow|the day after tomorrow)\b", r"\1", text)
     ordered = {name: drawn[name] for name in tool.properties if name in drawn}
     return Request(text, ordered, said)
+
+
+_ITEM_JOINTS = (" and ", " and ", " and ", ", and ", ", ", "; ", " and also ", " plus ")
+
+
+def several(tool: FamilyTool, values: Values, line: Several) -> list[Request]:
+    """The requests of one sentence: each has the whole sentence as its text. At least two, all different."""
+    count = values.pick([2, 2, 2, 2, 3, 3, 4])
+    around = [request(tool, values, pattern=part) if part else Request("", {}, {}) for part in (line.head, line.tail)]
+    shared = line.constants | around[0].args | around[1].args
+    item, made = choose(line.item, values), list[Request]()
+    for _ in range(count):
+        one = request(tool, values, pattern=item if values.chance(0.85) else line.item)
+        args = shared | one.args
+        ordered = {name: args[name] for name in tool.properties if name in args}
+        if all(ordered != other.args and one.text != other.text for other in made):
+            made.append(Request(one.text, ordered, one.said))
+    texts = [one.text for one in made]
+    joint = values.pick(_ITEM_JOINTS)
+    between = joint if len(texts) == 2 or values.chance(0.25) else ", "
+    text = joint.join([between.join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    text = " ".join(filter(None, [around[0].text, text, around[1].text])).replace(" ,", ",")
+    said = {f"{name}{number}": spoken for number, one in enumerate(made) for name, spoken in one.said.items()}
+    said |= around[0].said | around[1].said
+    return [Request(text, one.args, said) for one in made]
 
 
 def quoted(text: str, values: Values) -> str:

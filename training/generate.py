@@ -25,11 +25,14 @@ from training.studio import Studio
 LENGTH_MAX = 1792
 # Each kind and its share of the examples.
 KINDS: tuple[tuple[Callable[[Studio], Example | None], float], ...] = (
-    (kinds.family_call, 24),
-    (kinds.family_many, 6),
+    (kinds.family_call, 20),
+    (kinds.told, 9),
+    (kinds.family_many, 5),
     (kinds.family_each, 3),
+    (kinds.family_several, 8),
+    (kinds.domain_question, 2.5),
     (kinds.ask, 3.5),
-    (kinds.family_ask, 2.5),
+    (kinds.family_ask, 3.5),
     (kinds.schema_call, 12),
     (kinds.schema_each, 3),
     (kinds.schema_result, 4),

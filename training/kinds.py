@@ -138,6 +138,51 @@ def family_each(studio: Studio) -> Example | None:
     return finish(studio, studio.family_list([variant]), calls, studio.noisy(studio.sentence(request, family), request.said))
 
 
+def family_several(studio: Studio) -> Example | None:
+    """One sentence for several calls of one tool, each with values of its own: "T5 with acid and T6 with steam"."""
+    values = studio.values
+    family = values.pick(_with_several(studio))
+    made = families.several(family, values, values.pick(family.several))
+    if len(made) < 2:
+        return None
+    variant = studio.lists.family_variant(family)
+    calls = [variant.call(request.args) for request in made]
+    text = studio.sentence(made[-1], family)
+    return finish(studio, studio.family_list([variant]), calls, studio.noisy(text, made[0].said))
+
+
+def _with_several(studio: Studio) -> list[FamilyTool]:
+    return [tool for tool in studio.corpus.families if tool.several]
+
+
+def told(studio: Studio) -> Example | None:
+    """A request in the words of a trade: mostly a statement, among the other tools of that trade."""
+    values = studio.values
+    family = values.pick(_with_several(studio))
+    request = families.request(family, values)
+    variant = studio.lists.family_variant(family, plain=0.5)
+    near = studio.lists.neighbours(family, values.rng.randint(2, 4))
+    tools = [variant.schema, *(tool for tool in near if tool["name"] != variant.schema["name"])]
+    values.rng.shuffle(tools)
+    text = studio.noisy(studio.sentence(request, family), request.said)
+    return finish(studio, tools, [variant.call(request.args)], text, restyled=0.1)
+
+
+def domain_question(studio: Studio) -> Example | None:
+    """A question about the things that the tools are for, which none of them answers."""
+    values = studio.values
+    asked = [tool for tool in studio.corpus.families if tool.questions]
+    family = values.pick(asked)
+    text = families.choose(values.pick(family.questions), values)
+    if values.chance(0.6):
+        text = text[0].upper() + text[1:]
+    tools = [tool.schema() for tool in asked if tool.domain == family.domain]
+    tools += [tool for tool in studio.lists.neighbours(family, values.rng.randint(1, 5)) if tool["name"] != family.name]
+    tools = list({tool["name"]: tool for tool in tools}.values())
+    values.rng.shuffle(tools)
+    return Example(tools, [(studio.noisy(text), studio.refusal())])
+
+
 def missing_request(studio: Studio, family: FamilyTool, missing: Missing) -> Request:
     """A request that lacks an argument, worded politely or not."""
     request = families.request(family, studio.values, pattern=missing.pattern)

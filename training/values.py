@@ -189,6 +189,29 @@ class Values(Dice):
             )
         )
 
+    def hhmm(self) -> Said:
+        """A time of day with its half of the day: always HH:MM in the call."""
+        hour, minute = self.rng.randint(0, 23), self.pick([0, 0, 0, 30, 30, 15, 45, 20, 5, 40])
+        value, short, half = f"{hour:02d}:{minute:02d}", (hour + 11) % 12 + 1, "am" if hour < 12 else "pm"
+        forms = [value, value, f"{hour}:{minute:02d}", f"{short}:{minute:02d} {half}", f"{short}:{minute:02d}{half}"]
+        if minute == 0 and hour:
+            part = "in the morning" if hour < 12 else "in the afternoon" if hour < 18 else "in the evening"
+            forms += [
+                f"{short} {half}",
+                f"{short}{half}",
+                f"{short} o'clock {part}",
+                "noon" if hour == 12 else f"{short} {half}",
+            ]
+        elif minute in (15, 30, 45) and 1 <= hour < 23:
+            word = {15: "a quarter past", 30: "half past", 45: "a quarter to"}[minute]
+            named = NUMBER_WORDS[short if minute < 45 else short % 12 + 1]
+            forms += [f"{word} {named} {half}"] if hour != 11 else []
+        return Said(value, self.pick(forms))
+
+    def compound(self) -> Said:
+        spoken = f"{self.pick(WORDS['compound_adjectives'])} {self.pick(WORDS['compound_nouns'])}"
+        return same(spoken)
+
     def time_zone(self) -> Said:
         if self.chance(0.35):
             return same(self.pick(WORDS["time_zones"]))
@@ -248,6 +271,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "artist": _from("artists"),
     "audio_path": lambda values: values.file_with("mp3", "wav", "m4a")(),
     "blueprint": Values.blueprint,
+    "boat": _from("boats"),
     "booking_code": _template("@@#@@#", "@@@@@@", "BK-#####", "@#@#@#", "RES######"),
     "branch": Values.branch,
     "card": _template("########", "LC-####", "####-####", "@@######"),
@@ -257,6 +281,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "code_text": _from("code_texts"),
     "color": _from("colors"),
     "command": _from("commands"),
+    "compound": Values.compound,
     "company": Values.company,
     "country": _from("countries"),
     "coupon": _template("SAVE##", "WELCOME##", "@@@@##", "SUMMER-##", "VIP@@##", "FREESHIP"),
@@ -285,6 +310,8 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "gate": _from("gates"),
     "git_ref": lambda values: values.pick([values.version(), values.branch(), values.uuid()[:7], "HEAD~2", "HEAD"]),
     "glob": Values.glob,
+    "hhmm": Values.hhmm,
+    "horse": _from("horses"),
     "hours": Values.hours,
     "identifier": Values.identifier,
     "image_path": lambda values: values.file_with("png", "jpg", "jpeg", "webp", "gif")(),
@@ -293,11 +320,13 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "iso_date": Values.iso_date,
     "item": lambda values: values.pick(WORDS["foods"] + WORDS["nouns"]),
     "kind": Values.kind,
+    "label": _template("@#", "@##", "@-##", "@-###", "@@-####", "##", "#", "###", "#@", "##@", "@@##", "@ ##"),
     "language": _from("languages"),
     "long_text": _from("long_texts"),
     "medicine": _from("medicines"),
     "minutes": Values.minutes,
     "money": Values.money,
+    "named": Values.named,
     "noun": Values.word,
     "number": Values.number,
     "package": lambda values: values.pick(WORDS["packages"]) if values.chance(0.6) else values.slug(),
@@ -306,6 +335,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "person": Values.person,
     "pet": _from("pets"),
     "phone": Values.phone,
+    "picfile": _template("IMG_####", "DSC#####", "####", "P-###", "portrait_##.jpg"),
     "picture": _from("pictures"),
     "pin": _template("####", "######"),
     "place": _from("places"),
@@ -313,6 +343,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "plate": _template("@-@@ ####", "@@ ### @@", "@@@-####", "@@##@@@", "###-@@@"),
     "problem": _from("problems"),
     "product": _from("products"),
+    "proper": Values.proper,
     "prog_language": _from("prog_languages"),
     "question": _from("questions"),
     "rare_word": lambda values: values.pick(WORDS["rare_words"]) if values.chance(0.4) else values.word().lower(),
@@ -333,6 +364,10 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "sql": _from("sql"),
     "station": _from("stations"),
     "station_id": _template("CP-###", "station ##", "EV@##", "pole #"),
+    "street": lambda values: (
+        f"{values.pick([values.last_name(), values.pick(WORDS['proper_nouns']), values.first_name()])} "
+        f"{values.pick(WORDS['street_kinds'])}{values.pick(['', '', f' {values.rng.randint(1, 120)}'])}"
+    ),
     "symptom": _from("symptoms"),
     "task": _from("tasks"),
     "team": _from("teams"),
@@ -344,6 +379,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "title": Values.title,
     "topic": lambda values: values.pick(WORDS["topics"]) if values.chance(0.6) else f"{values.word()} {values.word()}",
     "tracking": _template("1Z########", "JD##########", "@@#########@@", "############", "TRK-#####-@@"),
+    "train": _template("IC ###", "RE #", "S#", "ICE ###", "EN ###", "R##", "TGV ####", "RB ##"),
     "unit": _from("units"),
     "url": Values.url,
     "venue": Values.venue,

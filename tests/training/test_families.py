@@ -18,6 +18,8 @@ also books.lend | Gives a book out.
   renew boolean | Again
 say lend (me|us) {title:quoted}[ for {days:2-9} days] || mode=fast
 say {title} again{!renew=true}
+many (lend me|I take) :: {title} for {days:2-9} days :: please || mode=fast
+none (who wrote Dune|what is a sonnet)?
 miss title: lend me a book -> Which book?
 """
 
@@ -67,14 +69,41 @@ def test_a_mark_in_a_pattern_sets_a_constant_without_a_word() -> None:
     assert request.text in ("Dune again", "Emma again")
 
 
+def test_a_request_for_several_calls_says_the_values_of_each_once_and_shares_the_rest() -> None:
+    (tool,) = families.parse(TEXT, "library")
+    requests = families.several(tool, Values(random.Random(5)), tool.several[0])
+    assert {request.args["title"] for request in requests} <= {"Dune", "Emma"}
+    assert len({str(request.args) for request in requests}) == len(requests) > 1
+    assert {request.args["mode"] for request in requests} == {"fast"}
+    assert {request.text for request in requests} == {requests[0].text}
+    assert requests[0].text.startswith(("lend me ", "I take "))
+    assert requests[0].text.endswith(" days please")
+    assert requests[0].text.count(" for ") == len(requests)
+
+
+def test_every_request_for_several_calls_gives_each_of_them_all_that_its_tool_needs(scale: int) -> None:
+    values = Values(random.Random(6))
+    for tool in families.load():
+        for line in tool.several:
+            for request in families.several(tool, values, line):
+                assert set(tool.required) <= request.args.keys() <= tool.properties.keys(), (tool.name, line, request)
+                assert not set("{}") & set(request.text), (tool.name, line, request.text)
+
+
+def test_a_question_that_no_tool_answers_is_kept_with_its_tool() -> None:
+    (tool,) = families.parse(TEXT, "library")
+    assert tool.questions == ["(who wrote Dune|what is a sonnet)?"]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("tool a\nsay x", "A tool needs ` | ` and a description."),
         ("tool a | b\n  c text | d\nsay x", "'text' is no type."),
         ("tool a | b\nmiss c: x", "A `miss` line reads"),
+        ("tool a | b\nmany x", "A `many` line reads"),
         ("tool a | b", "has no `say` line"),
-        ("ask a", "A line starts with tool, also, say or miss"),
+        ("ask a", "A line starts with tool, also, say, many, none or miss"),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_place(text: str, sentence: str) -> None:
