@@ -228,7 +228,7 @@ class EmbeddedModel:
         return form is None and self._ask and plan.tool_choice in ("auto", "validated")
 
     def _known(self, plan: _Plan, request: ModelRequest, form: JsonObject | None) -> Part | None:
-        """What follows from the tools alone: an answer to the user, or the next try of a call."""
+        """The part that follows from the tools alone: an answer to the user, or the next try of a call."""
         if not self._is_free(plan, form) or not request.contents:
             return None
         said = scope_answer(plan.spoken, plan.tools) if starts_exchange(request.contents[-1]) else None
