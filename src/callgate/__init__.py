@@ -135,8 +135,8 @@ __getattr__ = lazy_names(__name__, {
 
 LOGGERS = (
     "access", "calls", "cli", "definitions", "embedded", "files", "foreign", "gemini", "hooks", "mcp",
-    "outages", "permission", "prompted", "run", "server", "store", "sync", "telemetry", "tools", "tools.executor",
-    "wire", "workers", "workers.output",
+    "mcp.servers", "outages", "permission", "prompted", "run", "server", "store", "sync", "telemetry", "tools",
+    "tools.executor", "wire", "workers", "workers.output",
 )  # fmt: skip
 """The loggers below `callgate`. Filters of a logger see its own records alone, so that each of them has one."""
 

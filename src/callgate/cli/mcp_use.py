@@ -16,7 +16,7 @@ from callgate.errors import ToolError, UsageError
 from callgate.types import Media
 
 if TYPE_CHECKING:
-    from callgate.cli.slash import CommandContext
+    from callgate.cli.command_context import CommandContext
     from callgate.mcp import McpServer
 
 __all__ = ["ask_typed_prompt", "mentioned_resources", "use_server"]

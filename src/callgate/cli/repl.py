@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
 from callgate.cli.chat_session import ChatSession
+from callgate.cli.command_context import CommandContext
 from callgate.cli.escaping import visible
 from callgate.cli.exchange import INTERRUPTED, OK, run_exchange
 from callgate.cli.input_history import HISTORY_FILE
@@ -22,7 +23,7 @@ from callgate.cli.mcp_use import mentioned_resources
 from callgate.cli.options import Options
 from callgate.cli.recap import show_recap, show_totals
 from callgate.cli.render import Terminal, one_line
-from callgate.cli.slash import COMMANDS, CommandContext, perform, show_call
+from callgate.cli.slash import COMMANDS, perform, show_call
 from callgate.cli.starters import opening_lines
 from callgate.cli.state import StoredSession, state_dir
 from callgate.cli.typed_command import run_typed

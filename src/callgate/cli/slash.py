@@ -13,20 +13,20 @@ import shlex
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from callgate import strict_json
-from callgate.cli.chat_session import ChatSession
+from callgate.cli.command_context import CommandContext
 from callgate.cli.error_hints import with_hint
 from callgate.cli.escaping import ascii_json, shown_args, visible
 from callgate.cli.mcp_use import RESULT_LINES_MAX, ask_typed_prompt, use_server
-from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
+from callgate.cli.options import APPROVAL_MODES, CALL_MODES
 from callgate.cli.recap import own_words
 from callgate.cli.render import Terminal, one_line
-from callgate.cli.state import StoredSession, new_id, session_ids
+from callgate.cli.state import new_id, session_ids
 from callgate.cli.style import MARK, counted
 from callgate.cli.themes import THEMES, theme_name, use_theme
 from callgate.content.sounds import playable
@@ -34,32 +34,14 @@ from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.types import FunctionCall, SessionRule, ToolResult
 
 if TYPE_CHECKING:
-    from callgate.content.prompt import Prompt
     from callgate.mcp import ServerOverview
     from callgate.permission import Remaining
 
-__all__ = ["COMMANDS", "Command", "CommandContext", "perform", "show_call"]
+__all__ = ["COMMANDS", "Command", "perform", "show_call"]
 
 T = TypeVar("T")
 
 LISTED = 20
-
-
-@dataclass(slots=True)
-class CommandContext:
-    """The state that commands can reach."""
-
-    chat: ChatSession
-    terminal: Terminal
-    options: Options
-    stored: StoredSession
-    exchange: Callable[[Prompt | None], bool]
-    """Run an exchange, or with None continue a waiting run; False when the user wants to leave."""
-    leaves: bool = field(default=False)
-
-    def say(self, text: str) -> None:
-        """Print one line."""
-        self.terminal.line(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from callgate.errors import CallgateError, UsageError
 from callgate.types import FunctionCall, JsonObject, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
-    from callgate.cli.slash import CommandContext
+    from callgate.cli.command_context import CommandContext
 
 __all__ = ["run_typed"]
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 from callgate.content.tool_names import RESERVED
 from callgate.declaration import is_legal_name
 from callgate.errors import UsageError
-from callgate.tools.server_guidance import system_with
 from callgate.types import ToolContext, ToolDefinition
 
 __all__ = ["LiveTools", "LiveToolset", "Runnable", "ToolAliases", "Toolset", "is_live_toolset", "is_runnable", "is_toolset"]
@@ -126,8 +125,13 @@ class LiveTools:
 
     def system_with_guidance(self, system: str | None) -> str | None:
         """Return the instruction for a model, with what the toolsets say about the use of their tools; most say nothing."""
-        told = ((toolset.name, getattr(toolset, "guidance", None)) for toolset in self._toolsets)
-        return system_with(system, [(name, text) for name, text in told if isinstance(text, str) and text])
+        offered = ((toolset.name, getattr(toolset, "guidance", None)) for toolset in self._toolsets)
+        guidance = [(name, text) for name, text in offered if isinstance(text, str) and text]
+        if not guidance:
+            return system
+        from callgate.tools.server_guidance import system_with
+
+        return system_with(system, guidance)
 
     def runnables(self, taken: Collection[str]) -> dict[str, Runnable]:
         """Return every tool under a unique name: `name`, or `server__name` on a collision."""
