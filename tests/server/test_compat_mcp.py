@@ -51,7 +51,7 @@ def talk(site: Site, story: Callable[[ClientSession], Any], token: str = TOKEN) 
 
     async def run() -> Any:
         async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=600) as http,
             streamable_http_client(f"http://127.0.0.1:{site.port}/mcp", http_client=http) as (read, write, *_),
             ClientSession(read, write) as session,
         ):

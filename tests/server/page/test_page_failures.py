@@ -224,6 +224,23 @@ def test_a_message_sent_beside_one_of_another_tab_leaves_no_hole(person: Any, vi
     expect(person.page.locator(".turn h2")).to_have_text(headings)
 
 
+def test_an_answer_that_breaks_off_in_its_body_is_a_service_that_is_away(person: Any) -> None:
+    told = person.page.evaluate(
+        """async () => {
+        const { Unreachable, api, forgetEarly } = await import("/static/api.js");
+        const [real, errors] = [window.fetch, []];
+        forgetEarly();
+        window.fetch = async () => new Response(new ReadableStream({ start: (body) => body.error(new TypeError("cut")) }));
+        for (const ask of [api.models, () => api.session("some")]) {
+            await ask().catch((error) => errors.push([error instanceof Unreachable, error.message]));
+        }
+        window.fetch = real;
+        return errors;
+    }"""
+    )
+    assert told == [[True, "The service cannot be reached."]] * 2
+
+
 def test_a_call_whose_service_was_killed_is_interrupted_and_not_running(person: Any, served: Any) -> None:
     served.hold("count")
     person.say("count the lines")

@@ -47,6 +47,14 @@ function takeEarly(method, path, headers) {
 /** What was not taken while the page was put together is old from now on. */
 export const forgetEarly = () => globalThis.early?.answers.clear();
 
+function unreached() {
+  heard(false);
+  return new Unreachable("The service cannot be reached.");
+}
+
+/** The JSON of an answer. One that breaks off has begun like any other: its service went away meanwhile. */
+const bodyOf = (response) => response.json().catch(() => Promise.reject(unreached()));
+
 async function send(method, path, { body, headers = {}, signal } = {}) {
   const all = { Accept: "application/json", ...headers };
   if (body !== undefined) all["Content-Type"] = "application/json";
@@ -58,8 +66,7 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
     response = await asked;
   } catch (error) {
     if (signal?.aborted) throw error;
-    heard(false);
-    throw new Unreachable("The service cannot be reached.");
+    throw unreached();
   }
   heard(true);
   if (response.ok || response.status === 304) return response;
@@ -86,7 +93,7 @@ async function request(method, path, options = {}) {
 
 async function json(method, path, body) {
   const response = await request(method, path, { body });
-  return response.status === 204 ? {} : response.json();
+  return response.status === 204 ? {} : bodyOf(response);
 }
 
 const part = encodeURIComponent;
@@ -101,7 +108,7 @@ export const api = {
   /** A session, with the tag of this state of it; nothing if it is still in the state with the tag `known`. */
   async session(id, known = null) {
     const response = await request("GET", session(id), { headers: known ? { "If-None-Match": known } : {} });
-    return response.status === 304 ? null : { ...(await response.json()), tag: response.headers.get("etag") };
+    return response.status === 304 ? null : { ...(await bodyOf(response)), tag: response.headers.get("etag") };
   },
   trace: (id) => json("GET", session(id, "/trace")),
   rename: (id, title) => json("PATCH", session(id), { title }),
