@@ -16,10 +16,15 @@ LIMITS = {
     "wait_for": 1, "timeout": 0, "fail_after": 0, "move_on_after": 0, "wait": 0, "join": 0, "settimeout": 0, "select": 3,
 }  # fmt: skip
 """Functions that end what takes too long, and which of their arguments says when."""
+CLIENTS = {"Client", "AsyncClient"}
 
 
 def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _keywords(call: ast.Call) -> set[str | None]:
+    return {keyword.arg for keyword in call.keywords}
 
 
 def _owner(call: ast.Call) -> str:
@@ -76,6 +81,8 @@ class ClockUses(ast.NodeVisitor):
         name = _name(node)
         if name == "sleep" and node not in self._polls and node.args and self._is_short(node.args[0]):
             self.found.append((node.lineno, "sleep"))
+        if name in CLIENTS and _owner(node) in ("httpx", "httpx2") and not {"timeout", "transport"} & _keywords(node):
+            self.found.append((node.lineno, "limit"))  # It gives up after five seconds by itself.
         place = LIMITS.get(name)
         given = [keyword.value for keyword in node.keywords if keyword.arg == "timeout"]
         if place is not None and len(node.args) > place:
@@ -108,7 +115,9 @@ def _is_passed(node: ast.expr) -> bool:
     )
 
 
-_MAY_USE_A_CLOCK = re.compile(rf"timeout|took_s|\b(?:sleep|{'|'.join(LIMITS)})\((?!['\")])|\btime\.(?:{'|'.join(CLOCKS)})\b")
+_MAY_USE_A_CLOCK = re.compile(
+    rf"timeout|took_s|httpx2?\.(?:Async)?Client|\b(?:sleep|{'|'.join(LIMITS)})\((?!['\")])|\btime\.(?:{'|'.join(CLOCKS)})\b"
+)
 """Most files do not, and reading one takes longer than looking for this."""
 
 
@@ -131,6 +140,8 @@ def clock_uses(source: str) -> list[tuple[int, str]]:
         ("while not seen():\n time.sleep(0.01)", []),
         ("while True:\n time.sleep(0.01)", ["sleep"]),
         ("time.sleep(1)  # clock: it has to be", []),
+        ("httpx2.AsyncClient()", ["limit"]),
+        ("httpx2.AsyncClient(timeout=600)\nhttpx2.Client(transport=inside)", []),
         ("asyncio.wait_for(x, 5)", ["limit"]),
         ("asyncio.wait_for(x, 60)", []),
         ("NET_S = 5\nasyncio.timeout(NET_S)", ["limit"]),

@@ -396,7 +396,7 @@ def test_a_head_that_does_not_end_is_given_up_and_silent_connections_give_way(mo
         pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in pairs:
             writer.write(b"POST /mcp HTTP/1.1\r\nHost:")
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=600) as http:
             status = (await http.post(url, json=HELLO, headers=ACCEPT)).status_code
         answers = [(await reader.read())[9:12] for reader, _ in pairs]
         for _, writer in pairs:

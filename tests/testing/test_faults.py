@@ -231,7 +231,7 @@ def test_a_reset_on_accept_comes_before_the_request_and_only_once() -> None:
             assert await receive(reader, 1) == (b"", "reset")
             writer.transport.abort()
             assert fake.requests == []
-            async with httpx2.AsyncClient() as client:
+            async with httpx2.AsyncClient(timeout=600) as client:
                 assert (await client.post(f"{fake.base_url}{PATH}{WHOLE}", json=BODY)).status_code == 200
             assert fake.connections == 2
 

@@ -296,13 +296,13 @@ def test_what_cannot_send_is_refused(http: Any) -> None:
 
 
 def test_a_client_without_async_is_refused() -> None:
-    with httpx2.Client() as http, pytest.raises(UsageError, match="AsyncClient"):
+    with httpx2.Client(timeout=None) as http, pytest.raises(UsageError, match="AsyncClient"):
         GeminiModel("m", api_key=KEY, http=http)
 
 
 def test_a_server_of_chat_completions_is_reached_through_the_same_seam() -> None:
     async def story() -> None:
-        async with FakeOpenAI(["Hello."] * 2) as fake, httpx2.AsyncClient(headers={"x-own": "yes"}) as http:
+        async with FakeOpenAI(["Hello."] * 2) as fake, httpx2.AsyncClient(timeout=600, headers={"x-own": "yes"}) as http:
             model = OpenAIModel("m", base_url=fake.base_url, api_key=KEY, http=http, headers={"X-Gateway": "one"})
             assert await texts(model) == ["Hello."] * 2
             assert {seen.headers.get("x-gateway") for seen in fake.requests if seen.method == "POST"} == {"one"}
@@ -468,7 +468,7 @@ def test_a_server_at_a_unix_socket_is_reached_through_a_client_of_the_program(li
 
 def test_a_context_and_a_client_at_once_are_refused() -> None:
     with pytest.raises(UsageError, match="not both"):
-        GeminiModel("m", api_key=KEY, http=httpx2.AsyncClient(), ssl=ssl.create_default_context())
+        GeminiModel("m", api_key=KEY, http=httpx2.AsyncClient(timeout=None), ssl=ssl.create_default_context())
 
 
 # Headers -----------------------------------------------------------------------------------------------------------------
