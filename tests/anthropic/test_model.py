@@ -231,6 +231,7 @@ def test_settings_reach_the_server_in_its_words(name: str, settings: dict[str, A
     [
         ({"thinking": "much"}, "use one of 'none', 'low'"),
         ({"thinking": 100}, "at least 1,024"),
+        ({"thinking": -1}, "at least 1,024"),
         ({"seed": 4}, "unknown setting 'seed'"),
         ({"response_mime_type": "application/json"}, "add response_json_schema"),
         ({"extra_body": {"messages": []}}, "cannot hold 'messages'"),
@@ -256,6 +257,35 @@ def test_a_required_call_is_asked_for_once_and_without_thinking_that_the_server_
             assert "thinking" not in it.body(0)
             assert "tool_choice" not in it.body(1)
             assert it.body(1)["thinking"] == {"type": "adaptive"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "choice", "said"),
+    [
+        ("claude-3-5-haiku-latest", {"thinking": "high"}, "auto", ["means 16,384 tokens: 8,191 are sent"]),
+        (
+            "claude-sonnet-4-5",
+            {"thinking": 6_000, "max_output_tokens": 4_000},
+            "auto",
+            ["means 6,000 tokens: 3,999 are sent"],
+        ),
+        (MODEL, {"thinking": "low"}, "add", ["not sent with a request that requires a call"]),
+        (MODEL, {"thinking": 2_000}, "auto", []),
+        (MODEL, {"thinking": "none"}, "add", []),
+        (MODEL, {}, "add", []),
+    ],
+)
+def test_thinking_that_is_not_sent_as_it_was_asked_for_is_said_once_in_a_run(
+    name: str, settings: dict[str, Any], choice: str, said: list[str]
+) -> None:
+    async def story() -> None:
+        async with scene([call("add", a=1, b=1), "2."], name=name, settings=settings) as it:
+            await it.ask(tool_choice=choice)
+            notices = [event for event in it.events if isinstance(event, Notice)]
+        assert [notice.code for notice in notices] == ["setting_changed"] * len(said)
+        assert all(words in notice.message for words, notice in zip(said, notices, strict=True))
 
     asyncio.run(story())
 

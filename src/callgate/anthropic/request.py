@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from callgate import strict_json
 from callgate.anthropic.messages import MessageWriter
 from callgate.errors import UsageError
+from callgate.events import Notice
 from callgate.request import ModelRequest, extra_body, merged, with_output_prompt
 from callgate.translation.body import (
     KeptFields,
@@ -69,13 +71,27 @@ class BodyBuilder:
         )  # fmt: skip
         return joined("messages", self._writer.messages(request), around)
 
+    def notices(self, request: ModelRequest) -> list[Notice]:
+        """Return a notice for thinking that is not sent as it was asked for."""
+        value = request.settings.get("thinking")
+        wanted = None if value is None else _wanted_thinking(value, self._model)
+        if wanted is None:
+            return []
+        if _is_forced(_tool_fields(request)):
+            told = f"thinking={value!r} is not sent with a request that requires a call: {TITLE} refuses both together."
+            return [Notice("setting_changed", told)]
+        most = (request.settings.get("max_output_tokens") or _answer_tokens(self._model)) - 1
+        if wanted.budget is None or wanted.budget <= most:
+            return []
+        told = f"thinking={value!r} means {wanted.budget:,} tokens: {most:,} are sent, since the answer has {most + 1:,}."
+        return [Notice("setting_changed", told)]
+
     def _fields(self, request: ModelRequest, *, stream: bool, counts_only: bool) -> JsonObject:
         fields: JsonObject = {"model": self._model}
         if request.system:
             fields["system"] = strict_json.without_surrogates(request.system)
         tools = _tool_fields(request)
-        is_forced = tools.get("tool_choice", {}).get("type") in ("any", "tool")
-        fields |= tools | settings_of(request.settings, self._model, is_forced=is_forced)
+        fields |= tools | settings_of(request.settings, self._model, is_forced=_is_forced(tools))
         if stream:
             fields["stream"] = True
         fields = merged(fields, extra_body(request.settings, taken=_OURS))
@@ -102,6 +118,11 @@ def _tool_fields(request: ModelRequest) -> JsonObject:
     return {"tools": tools} | ({"tool_choice": said} if said != {"type": "auto"} else {})
 
 
+def _is_forced(tool_fields: JsonObject) -> bool:
+    """True if the answer must have a call. "Thinking may not be enabled when tool_choice forces tool use."."""
+    return tool_fields.get("tool_choice", {}).get("type") in ("any", "tool")
+
+
 def settings_of(settings: Mapping[str, Any], model: str, *, is_forced: bool = False) -> JsonObject:
     """Settings in plain words -> the fields of a request. A call that `is_forced` cannot be thought about.
 
@@ -118,25 +139,46 @@ def _answer_tokens(model: str) -> int:
     return next((tokens for names, tokens in _ANSWER_TOKENS if names.match(model)), _ANSWER_TOKENS_USUAL)
 
 
-def _thinking(value: Any, model: str, answer_tokens: Any, *, is_forced: bool) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class _Thinking:
+    """What a value of the setting asks for: a number of tokens, or an effort."""
+
+    budget: int | None = None
+    effort: str | None = None
+
+
+def _wanted_thinking(value: Any, model: str) -> _Thinking | None:
+    """Return what a value of the setting asks for; None if it turns thinking off.
+
+    Raises:
+        UsageError: it is no such value.
+    """
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not is_number and str(value).lower() not in THINKING:
         known = ", ".join(map(repr, THINKING))
         raise UsageError(f"thinking={value!r}: use one of {known}, or a number of tokens")
-    if is_number and 0 < value < _BUDGET_MIN:
+    if is_number and value != 0 and value < _BUDGET_MIN:
         raise UsageError(f"thinking={value!r}: {TITLE} takes 0, or at least {_BUDGET_MIN:,} tokens")
     word = "none" if value == 0 else str(value).lower()
     if word == "none":
+        return None
+    if is_number:
+        return _Thinking(budget=value)
+    return _Thinking(budget=_BUDGETS[word]) if _OLDER.match(model) else _Thinking(effort=word)
+
+
+def _thinking(value: Any, model: str, answer_tokens: Any, *, is_forced: bool) -> JsonObject:
+    wanted = _wanted_thinking(value, model)
+    if wanted is None:
         return {"thinking": {"type": "disabled"}}
-    if is_forced:  # "Thinking may not be enabled when tool_choice forces tool use."
+    if is_forced:
         return {}
-    if not is_number and not _OLDER.match(model):
-        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": word}}
-    budget = value if is_number else _BUDGETS[word]
+    if wanted.budget is None:
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": wanted.effort}}
     if isinstance(answer_tokens, int) and answer_tokens <= _BUDGET_MIN:
         raise UsageError(f"max_output_tokens={answer_tokens}: with thinking, {TITLE} takes more than {_BUDGET_MIN:,}")
-    most = answer_tokens - 1 if isinstance(answer_tokens, int) else budget
-    return {"thinking": {"type": "enabled", "budget_tokens": min(budget, most)}}
+    most = answer_tokens - 1 if isinstance(answer_tokens, int) else wanted.budget
+    return {"thinking": {"type": "enabled", "budget_tokens": min(wanted.budget, most)}}
 
 
 def _mime_type(value: Any, settings: Mapping[str, Any]) -> JsonObject:

@@ -6,13 +6,14 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from callgate.anthropic.answer import AnswerReader
 from callgate.anthropic.client import AnthropicClient
 from callgate.anthropic.messages import is_shown
 from callgate.anthropic.request import SETTINGS, THINKING, BodyBuilder
 from callgate.base_errors import checked_values
+from callgate.events import Notice
 from callgate.models.endpoint_model import EndpointModel
 from callgate.request import ModelRequest
 
@@ -69,6 +70,9 @@ class AnthropicModel(EndpointModel[AnthropicClient]):
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         return self._bodies.body(request, stream=stream)
+
+    def _notices(self, request: ModelRequest) -> Sequence[Notice]:
+        return self._bodies.notices(request)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """The number of tokens of a request, as the server counts them.

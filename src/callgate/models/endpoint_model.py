@@ -6,7 +6,7 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -111,13 +111,17 @@ class EndpointModel(Generic[ClientT]):
         """The body of a request, for the model of each API to define."""
         raise NotImplementedError
 
+    def _notices(self, request: ModelRequest) -> Sequence[Notice]:
+        """A notice for each setting that is not sent as it was asked for; none by default."""
+        return ()
+
     async def _answer(
         self, request: ModelRequest, reader: ChunkReader, *, stream: bool
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Send a request; yields what the reader makes of the answer, and notices as they come."""
         body = self._body(request, stream=stream)
         talk = request.conversation
-        for notice in media_notices(talk, self._is_shown, refused=talk.newest_exchange):
+        for notice in (*self._notices(request), *media_notices(talk, self._is_shown, refused=talk.newest_exchange)):
             yield notice
         headers = checked_headers(request.settings.get("headers")) or None
         names = request.declaration.names
