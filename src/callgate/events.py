@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from callgate.metadata import AnswerMetadata, ServerStep
-from callgate.types import FunctionCall, JsonObject, Media, OutputT, Reply, ToolResult, Usage
+from callgate.types import FinishReason, FunctionCall, JsonObject, Media, OutputT, Reply, ToolResult, Usage
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ class OutputDelta(Generic[OutputT]):
     The final, complete value is `reply.output`.
     """
 
-    partial: Any
-    """An instance of the type, in which required fields that have not arrived are None (in a TypedDict they are missing): so
-    it is no value of the type for a type checker, and is `Any`."""
+    partial: OutputT | Any
+    """An instance of the type, in which required fields that have not arrived are None (in a TypedDict they are missing). A
+    type checker knows its fields by the type; `Any` is there because each of them may be None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class TurnEnded:
 
     turn: int
     """Number of the turn in its run, from 1 on."""
-    finish_reason: str
+    finish_reason: FinishReason
     """The provider's reason, such as `STOP`."""
 
 

@@ -69,7 +69,9 @@ ToolChoice: TypeAlias = Literal["auto", "required", "none", "validated"] | str
 FinishReason: TypeAlias = (
     Literal[
         "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
-        "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER",
+        "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE",
+        "MALFORMED_RESPONSE", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER", "NO_IMAGE",
+        "MODEL_ARMOR", "OTHER",
         "turn_limit", "call_limit", "token_limit", "cost_limit", "loop", "cancelled", "approval_needed",
         "output_error", "error",
     ]
@@ -472,9 +474,6 @@ class Usage:
         )
 
 
-"""No usage at all."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """All limits of a run. A limit that is reached refuses; it never skips a check."""
@@ -638,7 +637,7 @@ class ModelSettings(TypedDict, total=False):
     """Penalty on tokens by how often they have occurred."""
     candidate_count: int
     """Number of candidates; callgate uses the first one."""
-    thinking: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | int | bool
+    thinking: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | int | bool
     """A level, a number of tokens, or True to see the thoughts."""
     include_thoughts: bool
     """True for summaries of the thoughts, as `ThoughtDelta` events."""

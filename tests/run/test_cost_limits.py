@@ -68,6 +68,7 @@ def test_a_run_that_ends_at_a_limit_of_cost_says_what_it_spent() -> None:
     assert asyncio.run(costs(Limits(run_cost=2.5))) == [("cost_limit", 3.0)] * 2
     assert asyncio.run(costs(Limits(run_cost=0.0))) == [("cost_limit", 0.0)] * 2
     assert asyncio.run(costs(Limits(session_cost=2.0))) == [("cost_limit", 2.0), ("cost_limit", 0.0)]
+    assert asyncio.run(costs(Limits(session_tokens=1))) == [("token_limit", 1.0), ("token_limit", 0.0)]
 
 
 @pytest.mark.parametrize(("tier", "factor"), [("flex", 0.5), ("SERVICE_TIER_PRIORITY", 2.0), ("standard", 1.0), (None, 1.0)])

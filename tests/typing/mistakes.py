@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from callgate import FunctionCall, Gate, ToolDefinition, tool
+from callgate.events import OutputDelta
 
 
 class Weather(BaseModel):
@@ -14,6 +15,9 @@ class Weather(BaseModel):
 async def story(gate: Gate) -> None:
     reply = await gate.run("How is Oslo?", output=Weather)
     print(reply.output.town)  # expect: no such attribute
+    async for event in gate.stream("How is Oslo?", output=Weather):
+        if isinstance(event, OutputDelta):
+            print(event.partial.town)  # expect: no such attribute
     await gate.run("How is Oslo?", sesion="a")  # expect: no such option
     Gate(settings={"temprature": 1})  # expect: no such setting
 

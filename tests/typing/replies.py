@@ -88,7 +88,10 @@ async def streams(gate: Gate) -> None:
     assert_type(events, AsyncGenerator[EventOf[Weather], None])
     async for event in events:
         if isinstance(event, OutputDelta):
-            assert_type(event.partial, Any)
+            assert_type(event.partial, Weather | Any)
+            assert_type(event.partial.city, str | Any)
+            if event.partial.temperature is not None:
+                print(event.partial.temperature + 1)
         elif isinstance(event, RunEnded):
             assert_type(event.reply.output, Weather)
     await events.aclose()

@@ -141,14 +141,14 @@ def _answer_tokens(model: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Thinking:
-    """What a value of the setting asks for: a number of tokens, or an effort."""
+    """The amount of thinking that a value of the setting asks for: a number of tokens, or an effort."""
 
     budget: int | None = None
     effort: str | None = None
 
 
 def _wanted_thinking(value: Any, model: str) -> _Thinking | None:
-    """Return what a value of the setting asks for; None if it turns thinking off.
+    """Return the amount that a value of the setting asks for; None if it turns thinking off.
 
     Raises:
         UsageError: it is no such value.

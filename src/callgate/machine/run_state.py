@@ -35,6 +35,7 @@ class AnswerExtras:
 
 
 _NO_LIMITS_GIVEN = Limits()
+_BUDGETS = ("cost_limit", "token_limit")
 
 
 @dataclass(slots=True)
@@ -100,9 +101,11 @@ class RunState:
 
     @property
     def known_cost(self) -> float | None:
-        """The cost of the run. A limit of cost needs prices, so what it ended before its first request cost nothing."""
-        is_ended = self.finish is not None and self.finish.reason == "cost_limit"
-        return 0.0 if self.cost is None and is_ended else self.cost
+        """The cost of the run. One that a budget of its session ended before its first request cost nothing."""
+        is_unasked = (
+            self.finish is not None and self.finish.reason in _BUDGETS and not (self.turn or self.usage.total_tokens)
+        )
+        return 0.0 if self.cost is None and is_unasked else self.cost
 
     @property
     def metadata(self) -> tuple[AnswerMetadata, ...]:

@@ -300,7 +300,7 @@ class RunMethods:
         self,
         prompt: Prompt | None,
         output: Any,
-        watch: Emit | None,
+        emit: Emit | None,
         *,
         session: str | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
@@ -315,8 +315,8 @@ class RunMethods:
         """Start a run in its own task."""
         if unknown:
             raise TypeError(f"a run got an unexpected keyword argument {next(iter(unknown))!r}")
-        if watch is not None:
-            expect(watch, Callable, "watch={}", "an async function that is called with every event")
+        if emit is not None:
+            expect(emit, Callable, "watch={}", "an async function that is called with every event")
         request = self._resources.request(prompt, session, history, tool_choice, answers, output)
         config = self._config
         if deps is not None:
@@ -325,4 +325,4 @@ class RunMethods:
             from callgate.run.run_options import config_for_run
 
             config = config_for_run(config, tools, instructions, headers)
-        return self._resources.start(config, request, watch)
+        return self._resources.start(config, request, emit)
