@@ -9,10 +9,11 @@ import enum
 import ipaddress
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from pydantic import BaseModel, Field, create_model, field_validator
+from pydantic import BaseModel, Field, computed_field, create_model, field_validator
 
 from callgate import Gate, ScriptedModel
 from callgate.events import OutputDelta, RunEnded, to_json
@@ -117,6 +118,33 @@ def test_a_stream_has_the_output_so_far_before_the_whole():
     assert isinstance(events[-1], RunEnded)
     assert to_json(deltas[0])["type"] == "output_delta"
     assert to_json(deltas[-1])["partial"] == {"x": 1, "y": 2, "names": ["somebody", "else"]}
+
+
+class Stay(BaseModel):
+    tags: list[str]
+    day: datetime.date
+
+    @computed_field
+    @property
+    def year(self) -> int:
+        return self.day.year
+
+    @computed_field(alias="firstTag")
+    @cached_property
+    def first(self) -> str:
+        return self.tags[0]
+
+
+def test_a_computed_field_is_none_until_what_it_is_computed_of_is_there():
+    async def story() -> None:
+        gate = Gate(ScriptedModel(['{"tags": ["a"], "day": "2026-01-02"}'], piece_chars=4))
+        found = [event async for event in gate.stream("x", output=Stay) if isinstance(event, OutputDelta)]
+        first, last = found[0].partial, found[-1].partial
+        assert repr(first) == "Stay(tags=None, day=None, year=None, first=None)"
+        assert (isinstance(last, Stay), last.year, last.first) == (True, 2026, "a")
+        assert to_json(found[-1])["partial"] == {"tags": ["a"], "day": "2026-01-02", "year": 2026, "firstTag": "a"}
+
+    asyncio.run(story())
 
 
 def test_a_run_that_nobody_watches_reads_nothing_twice(monkeypatch: pytest.MonkeyPatch):

@@ -247,7 +247,22 @@ def _partial_model(kind: Any, inner: Callable[[Any], Any]) -> Any:
             field.default, annotation = None, annotation | None
         field.annotation = annotation
         fields[name] = (annotation, field)
-    return create_model(kind.__name__, __base__=kind, __module__=kind.__module__, **fields)
+    return create_model(kind.__name__, __base__=_with_safe_properties(kind), __module__=kind.__module__, **fields)
+
+
+def _with_safe_properties(kind: Any) -> Any:
+    """The model, with computed fields that are None while they raise: `repr` and JSON ask for them."""
+    from pydantic import computed_field
+
+    def safe(info: Any) -> Any:
+        def value(self: Any) -> Any:
+            return user_code.call(functools.partial(info.wrapped_property.__get__, self, type(self))).value
+
+        return computed_field(return_type=Any, alias=info.alias, repr=info.repr)(property(value))
+
+    computed: dict[str, Any] = {name: safe(info) for name, info in kind.model_computed_fields.items()}
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind)(kind.__name__, (kind,), named | computed) if computed else kind
 
 
 def _partial_dataclass(kind: Any, inner: Callable[[Any], Any]) -> Any:
