@@ -471,6 +471,18 @@ def test_objects_that_are_no_built_in_tools_are_left_to_the_executor() -> None:
         Gate(GeminiModel(MODEL, api_key="k"), tools=[other])
 
 
+def test_a_tool_of_google_genai_that_runs_at_google_is_a_built_in_one() -> None:
+    from google.genai import types
+
+    search = types.Tool(google_search=types.GoogleSearch(), code_execution=types.ToolCodeExecution())
+    assert split_built_in([search]) == ([], [{"googleSearch": {}, "codeExecution": {}}])
+    declared = Gate(GeminiModel(MODEL, api_key="k"), tools=[search]).declaration.tools
+    assert declared == [{"googleSearch": {}, "codeExecution": {}}]
+    function = types.Tool(function_declarations=[types.FunctionDeclaration(name="f")])
+    with pytest.raises(ToolNotDeclarableError, match="holds declarations and no code"):
+        Gate(GeminiModel(MODEL, api_key="k"), tools=[function])
+
+
 def _definition(function: Any) -> ToolDefinition:
     return function if isinstance(function, ToolDefinition) else function_tool(function).definition
 
