@@ -1466,3 +1466,17 @@ def test_a_history_of_which_nothing_would_be_left_is_refused(history: Any, expec
 def test_a_session_is_named_by_text():
     with pytest.raises(UsageError, match="5 cannot be the id of a session"):
         asyncio.run(Gate(ScriptedModel(["x"])).run("y", session=5))  # type: ignore[arg-type]
+
+
+def test_the_text_form_of_a_gate_names_its_model_and_its_first_tools() -> None:
+    def tool_named(name: str) -> Any:
+        def function() -> int:
+            """Count."""
+            return 1
+
+        function.__name__ = name
+        return function
+
+    assert repr(Gate(ScriptedModel([], name="m"))) == "Gate('m', tools=[])"
+    gate = Gate(ScriptedModel([], name="m"), [tool_named(f"t{number}") for number in range(7)])
+    assert repr(gate) == "Gate('m', tools=[t0, t1, t2, t3, t4, and 2 more])"

@@ -177,12 +177,14 @@ def test_many_runs_keep_the_order_of_their_prompts_and_the_limit():
 def test_the_first_error_of_many_runs_is_raised_or_takes_the_place_of_its_reply():
     def answer(request: Any) -> str:
         if request.contents[-1]["parts"][0]["text"] == "bad":
-            raise ModelError("asleep")
+            raise ModelError("asleep") from OSError("no network")
         return "fine"
 
     gate = Gate(ScriptedModel([answer], repeat_last=True))
-    with pytest.raises(ModelError, match="asleep"):
+    with pytest.raises(ModelError, match="asleep") as raised:
         run(gate.run_many(["good", "bad", "good"]))
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__notes__ == ["It is about prompts[1] of run_many."]
     found = run(gate.run_many(["good", "bad", "good"], return_errors=True))
     assert [type(item).__name__ for item in found] == ["Reply", "ModelError", "Reply"]
     assert run(gate.run_many([])) == []
@@ -202,6 +204,12 @@ def test_the_first_error_of_many_runs_is_raised_or_takes_the_place_of_its_reply(
 def test_many_runs_refuse_what_cannot_work(prompts: Any, options: Any, said: str):
     with pytest.raises(UsageError, match=said):
         run(Gate(ScriptedModel([])).run_many(prompts, **options))
+
+
+def test_an_option_that_does_not_exist_is_no_error_of_each_run():
+    options: Any = {"sesion": "s"}
+    with pytest.raises(TypeError, match="run_many got an unexpected keyword argument 'sesion'"):
+        run(Gate(ScriptedModel([])).run_many(["a", "b"], return_errors=True, **options))
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         Usage,
     )
 
+_SHOWN = 5
+"""Tools that the text form of a gate names."""
+
 __all__ = ["Gate", "context_tokens", "cost_of", "guard_of", "unpriced_models"]
 
 
@@ -343,6 +346,11 @@ class Gate(RunMethods):
     async def start_tools(self) -> None:
         """Start the tools that must be started, such as MCP servers; they live as long as the gate is entered."""
         await self._resources.start_tools()
+
+    def __repr__(self) -> str:
+        names = [definition.name for definition in self._config.executor.definitions]
+        shown = names[:_SHOWN] + [f"and {len(names) - _SHOWN} more"] * (len(names) > _SHOWN)
+        return f"Gate({self.model.name!r}, tools=[{', '.join(shown)}])"
 
     def __enter__(self) -> Gate:
         self._resources.enter()

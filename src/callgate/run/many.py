@@ -17,13 +17,13 @@ from callgate.config.known_secrets import redact_known
 from callgate.errors import UsageError
 from callgate.events import Event, RunEnded
 from callgate.prices import BATCH_FACTOR
+from callgate.run.run_options import ManyOptions
 from callgate.sync import BlockingPortal
 from callgate.types import Reply
 
 if TYPE_CHECKING:
     from callgate.models.batch import BatchModel
     from callgate.run.config import GateConfig
-    from callgate.run.run_options import ManyOptions
 
 __all__ = [
     "BatchedRuns",
@@ -60,12 +60,7 @@ async def run_each(
     Raises:
         UsageError: an argument cannot be used.
     """
-    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
-    if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
-        raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
-    if inspect.iscoroutinefunction(progress):
-        raise UsageError("progress= is an async function, and nobody would await it: use a plain one")
+    _check(parallel, progress)
     waiting = list(enumerate(listed(prompts)))
     count, done = len(waiting), 0
     replies: list[Any] = [None] * count
@@ -81,6 +76,7 @@ async def run_each(
             except Exception as error:
                 if not return_errors:
                     waiting.clear()
+                    error.add_note(f"It is about prompts[{place}] of run_many.")
                     raise
                 replies[place] = error
             done += 1
@@ -92,8 +88,19 @@ async def run_each(
             for _ in range(min(parallel, count)):
                 group.create_task(work())
     except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return replies
+        first = failed.exceptions[0]
+    else:
+        return replies
+    raise first  # Here, so that its own cause and context stay what they are.
+
+
+def _check(parallel: int, progress: bool | ReportProgress) -> None:
+    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"parallel={parallel!r}: use a whole number of at least 1")
+    if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
+        raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
+    if inspect.iscoroutinefunction(progress):
+        raise UsageError("progress= is an async function, and nobody would await it: use a plain one")
 
 
 def listed(prompts: Iterable[T]) -> list[T]:
@@ -110,7 +117,13 @@ def listed(prompts: Iterable[T]) -> list[T]:
 
 
 def shared_options(options: ManyOptions) -> ManyOptions:
-    """Options that every run can read: what an iterator gives once is kept for all of them."""
+    """Options that every run can read: what an iterator gives once is kept for all of them.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    if unknown := sorted(options.keys() - ManyOptions.__annotations__.keys()):
+        raise TypeError(f"run_many got an unexpected keyword argument {unknown[0]!r}")
     shared: dict[str, Any] = {
         name: list(cast("Iterator[Any]", value)) if isinstance(value, Iterator) else value for name, value in options.items()
     }
