@@ -121,6 +121,7 @@ ROWS: list[tuple[Any, Any]] = [
                 "cost": None,
                 "context_tokens": 0,
                 "output": None,
+                "thoughts": "",
                 "metadata": [],
                 "citations": [],
                 "media": [],

@@ -126,8 +126,9 @@ class AnswerMetadata:
     raw: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """All of it as received, with the provider's own names: nothing is lost that has no field here.
 
-    The last one has also what Gemini reports outside the candidate: `responseId`, `promptFeedback`, and of `usageMetadata`
-    what `Usage` has no field for. An answer of which no more than an id and tokens of text are reported has no metadata.
+    The last one has also what Gemini reports outside the candidate: `responseId`, `promptFeedback`, of `usageMetadata` what
+    `Usage` has no field for, and in `response` the fields that callgate does not know. An answer of which no more than an id
+    and tokens of text are reported has no metadata.
     """
     finish_message: str = ""
     """The provider's sentence about the finish reason."""

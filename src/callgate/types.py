@@ -736,6 +736,8 @@ class Reply(Generic[OutputT]):
     output: OutputT = _NOTHING
     """The answer as a value of the type that `run(..., output=...)` named. None where none was named, and where a run that
     is not `ok` (cancelled, paused for an approval) has none yet."""
+    thoughts: str = field(default="", repr=False)
+    """The thoughts of this run as far as the model showed them (`include_thoughts`), an empty line between two answers."""
     metadata: tuple[AnswerMetadata, ...] = ()
     """The metadata of the answers of this run (sources, ratings, ...), one item for each answer that has any."""
     citations: list[Citation] = field(default_factory=list[Citation])

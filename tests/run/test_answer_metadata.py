@@ -22,7 +22,7 @@ from callgate.events import Event, MediaReceived, MetadataReported, ServerStepRe
 from callgate.metadata import Citation, SearchLink, Source
 from callgate.sessions import load
 from callgate.store import MemoryStore, open_store
-from callgate.testing import FakeGemini, call
+from callgate.testing import FakeGemini, answer, call, thought
 
 SOURCE = Source(uri="https://a.example/1", title="a.example")
 CANDIDATE: dict[str, Any] = {
@@ -191,6 +191,37 @@ def test_what_gemini_reports_outside_of_the_candidate_is_kept_with_the_metadata(
             [metadata] = (await Gate(model_of(fake)).run("x")).metadata
         assert (metadata.finish_message, metadata.response_id) == ("Stopped.", "r1")
         assert metadata.raw == ({"finishMessage": "Stopped.", "responseId": "r1", "usageMetadata": details},)
+
+    asyncio.run(body())
+
+
+def test_a_field_of_the_response_that_callgate_does_not_know_is_kept() -> None:
+    said = {"content": {"role": "model", "parts": [{"text": "Hi"}]}, "finishReason": "STOP", "index": 0}
+
+    async def body() -> None:
+        answer = {"responseId": "r1", "candidates": [said], "quotaInfo": {"left": 3}, "nothing": None}
+        [metadata] = (await Gate(ScriptedModel([answer])).run("x")).metadata
+        assert metadata.raw == ({"responseId": "r1", "response": {"quotaInfo": {"left": 3}}},)
+
+    asyncio.run(body())
+
+
+def test_a_reply_has_the_thoughts_of_its_run_and_so_has_the_loaded_one() -> None:
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async def body() -> None:
+        script = [
+            "Before.",
+            answer(thought("Two "), thought("sums."), call("add", a=1, b=2)),
+            answer(thought("Three."), "3"),
+        ]
+        store = MemoryStore()
+        gate = Gate(ScriptedModel(script), [add], store=store)
+        first, second = [await gate.run(prompt, session="s") for prompt in ("x", "1 + 2?")]
+        assert (first.thoughts, second.thoughts) == ("", "Two sums.\n\nThree.")
+        assert (await load(store, "s")).reply.thoughts == second.thoughts
 
     asyncio.run(body())
 

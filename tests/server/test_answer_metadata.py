@@ -42,6 +42,7 @@ ABOUT: dict[str, Any] = {
     "promptFeedback": {"safetyRatings": [{"category": "HARM_CATEGORY_HARASSMENT", "probability": "LOW"}]},
     "modelStatus": {"modelStage": "DEPRECATED"},
     "responseId": "r-1",
+    "quotaInfo": {"left": 3},
 }
 """What Gemini reports outside the candidate."""
 
@@ -288,6 +289,37 @@ def test_a_streamed_message_of_anthropic_has_citations_in_the_text_that_is_last(
 def test_an_interaction_has_what_google_reported(site: Any) -> None:
     answer = site.post("/v1beta/interactions", {"model": "callgate", "input": "Weather?"}).json
     has_everything(answer["extra_content"])
+
+
+def test_an_interaction_and_its_stored_form_have_every_step_at_google(serve: Callable[..., Any]) -> None:
+    """Also the response of a search in another shape, and a step for which the API has no type."""
+    parts = [
+        {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "id": "t1", "args": {"queries": ["oslo"]}}},
+        {"toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "id": "t1", "response": {"search_suggestions": "<b>oslo</b>"}}},
+        {"toolCall": {"toolType": "MEDIA_PROCESSING", "id": "t2", "args": {"file": "f"}}},
+        {"text": "Dry."},
+    ]
+    said = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    with FakeGemini.in_thread([said]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        site = serve(Gate(model))
+        answer = site.post("/v1beta/interactions", {"model": "callgate", "input": "Weather?"}).json
+        stored = site.get(f"/v1beta/interactions/{answer['id']}").json
+    assert {"type": "google_search_result", "call_id": "t1", "result": [{"search_suggestions": "<b>oslo</b>"}]} in answer[
+        "steps"
+    ]
+    assert [step["tool"] for step in answer["extra_content"]["google"]["server_steps"]] == ["media_processing"]
+    assert (stored["steps"], stored["extra_content"]) == (answer["steps"], answer["extra_content"])
+
+
+def test_a_chat_has_the_thoughts_that_the_model_showed(serve: Callable[..., Any]) -> None:
+    parts = [{"text": "Oslo? ", "thought": True}, {"text": "Dry."}]
+    said = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    with FakeGemini.in_thread([said, ANSWER]) as fake:
+        model = GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+        site = serve(Gate(model))
+        answers = [site.post("/api/v1/chat", {"prompt": "Weather?"}).json for _ in range(2)]
+    assert [answer.get("thoughts") for answer in answers] == ["Oslo? ", None]
 
 
 LIKELY = {

@@ -206,9 +206,9 @@ def _print_event(event: Event) -> None:
 def _summary(reply: Reply) -> JsonObject:
     ended: JsonObject = to_json(RunEnded(reply))["reply"]
     always = ("calls", "usage", "finish_reason", "session", "model", "cost")
-    about = {"sources": reply.sources, "citations": reply.citations, "search_suggestions": reply.search_suggestions}
-    about |= {"search_links": reply.search_links, "media": reply.media, "server_steps": reply.server_steps}
-    about |= {"answer_metadata": reply.metadata}
+    about: JsonObject = {"thoughts": reply.thoughts, "sources": reply.sources, "citations": reply.citations}
+    about |= {"search_suggestions": reply.search_suggestions, "search_links": reply.search_links}
+    about |= {"media": reply.media, "server_steps": reply.server_steps, "answer_metadata": reply.metadata}
     return (
         {"response": ended["text"]}
         | {key: ended[key] for key in always}

@@ -42,8 +42,15 @@ _HANDLED = frozenset({
     "content", "finishReason", "finish_reason", "index", "continuationToken", "tokenCount",
 })  # fmt: skip
 _ABOUT = ("responseId", "promptFeedback", "modelVersion", "modelStatus", "createTime")
-_OF_RESPONSE = frozenset({*_ABOUT, "usageMetadata"})
+_OTHERS = "response"
+"""The object with the fields of a response that have no name here."""
+_OF_RESPONSE = frozenset({*_ABOUT, "usageMetadata", _OTHERS})
 """Fields of a response beside its candidates."""
+_READ = frozenset({
+    *_ABOUT, "candidates", "usageMetadata", "usage_metadata", "response_id", "prompt_feedback", "model_version",
+    "model_status", "create_time", "sdkHttpResponse", "automaticFunctionCallingHistory", "parsed",
+})  # fmt: skip
+"""Fields of a response that are read elsewhere, and those that Google's SDK adds to it."""
 _LAST_WINS = frozenset({"safetyRatings", "avgLogprobs"})
 """Fields that each chunk reports for the whole answer so far."""
 _CHUNKS: dict[str, tuple[SourceKind, str]] = {
@@ -66,7 +73,10 @@ class MetadataCollector:
 
     def feed_response(self, response: Mapping[str, Any]) -> None:
         """Add what a response or chunk reports outside its candidate."""
-        self._about = self._about | response_fields(response)
+        found = response_fields(response)
+        if _OTHERS in found and _OTHERS in self._about:
+            found[_OTHERS] = self._about[_OTHERS] | found[_OTHERS]
+        self._about = self._about | found
 
     def feed(self, candidate: Mapping[str, Any]) -> None:
         """Add what a candidate reports beside its content."""
@@ -116,8 +126,9 @@ def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
 
 def fields_about(raw: Sequence[Mapping[str, Any]], *, usage: bool = True) -> JsonObject:
     """Return what raw metadata says outside the candidate: feedback on the prompt, the state of the model, usage."""
-    names = _OF_RESPONSE if usage else _ABOUT
-    return {name: value for piece in raw for name, value in piece.items() if name in names}
+    names = (*_ABOUT, "usageMetadata") if usage else _ABOUT
+    others = {name: value for piece in raw for name, value in _object(piece.get(_OTHERS)).items() if name not in _READ}
+    return others | {name: value for piece in raw for name, value in piece.items() if name in names}
 
 
 def moved_citations(raw: Sequence[Mapping[str, Any]], offset: int) -> Sequence[Mapping[str, Any]]:
@@ -145,13 +156,15 @@ def _moved_places(cited: JsonObject, offset: int) -> JsonObject:
 
 
 def response_fields(response: Mapping[str, Any]) -> JsonObject:
-    """Return what a response or chunk reports outside its candidate: id, feedback on the prompt, details of usage."""
+    """Return what a response or chunk reports outside its candidate: id, feedback, details of usage, and what is new."""
     found: JsonObject = {name: response[name] for name in _ABOUT if response.get(name)}
     usage: Any = response.get("usageMetadata")
     if isinstance(usage, dict):
         counts = frozenset(COUNTS.values())
         details = {name: value for name, value in cast("JsonObject", usage).items() if name not in counts and value}
         found |= {"usageMetadata": details} if details else {}
+    if others := {name: response[name] for name in response.keys() - _READ if response[name] not in (None, "", [], {})}:
+        found[_OTHERS] = others
     return cast("JsonObject", strict_json.without_bad(strict_json.isolate(found)))
 
 
@@ -160,7 +173,7 @@ def is_routine(fields: Mapping[str, Any]) -> bool:
     usage = _object(fields.get("usageMetadata"))
     kinds = [entry.get("modality") for value in usage.values() for entry in _objects(value)]
     is_text = set(kinds) <= {"TEXT"} and all(isinstance(value, list) for value in usage.values())
-    return is_text and not fields.keys() & {"promptFeedback", "modelStatus"}
+    return is_text and not fields.keys() & {"promptFeedback", "modelStatus", _OTHERS}
 
 
 def grounding_fields(grounding: JsonObject) -> JsonObject:

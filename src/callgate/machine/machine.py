@@ -125,6 +125,7 @@ class RunMachine:
             cost=run.known_cost,
             context_tokens=self.context_tokens,
             output=run.value,
+            thoughts=run.thoughts,
             metadata=run.metadata,
             citations=run.citations,
             media=run.media,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callgate.content.metadata import made_media, metadata_of, server_steps_of
-from callgate.content.read import media_of, parts_of
+from callgate.content.read import is_thought, media_of, parts_of, text_of
 from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
 from callgate.metadata import AnswerMetadata, Citation, ServerStep
@@ -28,7 +28,7 @@ class PendingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerExtras:
-    """An answer with media, steps at the provider, or metadata."""
+    """An answer with thoughts, media, steps at the provider, or metadata."""
 
     content: Content
     metadata: tuple[JsonObject, ...]
@@ -59,7 +59,7 @@ class RunState:
     text: str = ""
     model: str = ""
     answers: list[AnswerExtras] = field(default_factory=list["AnswerExtras"])
-    """The answers of the run that have more than text and calls."""
+    """The answers of the run that have more than text and calls; thoughts count."""
     last_extras: AnswerExtras | None = None
     """The last answer, if it has more than text and calls."""
     usage: Usage = Usage()
@@ -87,10 +87,10 @@ class RunState:
     """The problems of the last answer, if none fits."""
 
     def keep_extras(self, fact: facts.ModelAnswered) -> None:
-        """Keep an answer that has media, steps at the provider, or metadata."""
-        metadata = fact.metadata or ()
+        """Keep an answer that has thoughts, media, steps at the provider, or metadata."""
+        metadata, parts = fact.metadata or (), parts_of(fact.content)
         self.last_extras = None
-        if metadata or any(map(media_of, parts_of(fact.content))) or server_steps_of(fact.content):
+        if metadata or any(is_thought(part) or media_of(part) for part in parts) or server_steps_of(fact.content):
             self.last_extras = AnswerExtras(fact.content, metadata)
             self.answers.append(self.last_extras)
 
@@ -119,6 +119,11 @@ class RunState:
         last = self.last_extras
         found = metadata_of(last.metadata, last.content) if last is not None else None
         return list(found.citations) if found is not None else []
+
+    @property
+    def thoughts(self) -> str:
+        """The thoughts of the answers that have any, with an empty line between two answers."""
+        return "\n\n".join(filter(None, (text_of(answer.content, thoughts=True) for answer in self.answers)))
 
     @property
     def media(self) -> list[Media]:

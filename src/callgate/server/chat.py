@@ -122,6 +122,7 @@ CHAT: JsonObject = {
     "additionalProperties": False,
 }
 EXTRAS = {
+    "thoughts": "The thoughts that the model showed.",
     "sources": "The sources of the answers.",
     "citations": "The passages of `response` that have sources.",
     "search_suggestions": "HTML that Google's terms require to be shown with the answer.",
@@ -130,6 +131,7 @@ EXTRAS = {
     "server_steps": "Steps that ran at the provider, such as executed code.",
 }
 """Fields of a reply that a response has if they are not empty."""
+_TYPES = {"thoughts": "string"}
 REPLY: JsonObject = {
     "type": "object",
     "required": ["response", "tool_calls", "tool_results", "session", "metadata"],
@@ -168,7 +170,7 @@ REPLY: JsonObject = {
             "items": APPROVAL,
             "description": "The calls that wait for approval; with status 202.",
         },
-        **{name: {"type": "array", "description": said} for name, said in EXTRAS.items()},
+        **{name: {"type": _TYPES.get(name, "array"), "description": said} for name, said in EXTRAS.items()},
         "answer_metadata": {"type": "array", "description": "The metadata reported about each answer."},
         "metadata": {
             "type": "object",

@@ -19,6 +19,7 @@ from callgate.events import (
     RunEnded,
     ServerStepReported,
     TextDelta,
+    ThoughtDelta,
 )
 from callgate.machine import facts as words
 from callgate.machine.facts import Fact, Finish
@@ -109,6 +110,8 @@ def replayed_events(found: JournaledRun) -> Iterator[Event]:
             yield CallFinished(record.call, record.result)
     if found.finish is not None and found.finish.error is not None:
         return
+    if found.reply.thoughts:
+        yield ThoughtDelta(found.reply.thoughts)
     yield from map(ServerStepReported, found.reply.server_steps)
     if found.reply.text:
         yield TextDelta(found.reply.text)

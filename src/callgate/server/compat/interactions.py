@@ -30,6 +30,7 @@ from callgate.server.compat.interactions_answer import (
     WholeWriter,
     events_of,
     head_of,
+    reported_fields,
     status_fields,
     steps_of,
     usage_json,
@@ -263,7 +264,8 @@ def _shown(place: ExchangeId, found: StoredExchange, *, is_input: bool) -> JsonO
         status = {"status": "failed", "errors": [{"code": "failed", "message": found.failure.message}]}
     elif found.is_interrupted:
         status = {"status": "failed", "errors": [{"code": "interrupted", "message": INTERRUPTED}]}
-    return status | {"steps": steps} | ({} if found.usage is None else {"usage": usage_json(found.usage)})
+    used = {} if found.usage is None else {"usage": usage_json(found.usage)}
+    return status | {"steps": steps} | reported_fields(parts, found.metadata) | used
 
 
 def _input_steps(before: Sequence[Content]) -> list[JsonObject]:

@@ -24,6 +24,7 @@ from callgate.content.read import (
     signature_of,
     usage_of,
 )
+from callgate.events import plain
 from callgate.interactions.steps import content_item
 from callgate.metadata import Citation, ServerStep
 from callgate.server.compat.annotations import extra_fields
@@ -31,7 +32,16 @@ from callgate.server.errors import HttpError
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
 
-__all__ = ["EventWriter", "WholeWriter", "events_of", "head_of", "status_fields", "steps_of", "usage_json"]
+__all__ = [
+    "EventWriter",
+    "WholeWriter",
+    "events_of",
+    "head_of",
+    "reported_fields",
+    "status_fields",
+    "steps_of",
+    "usage_json",
+]
 
 DONE = b"event: done\ndata: [DONE]\n\n"
 _COUNTS = {
@@ -42,7 +52,7 @@ _GROWING = ("model_output", "thought")
 """Steps that neighbours of their kind are joined to; every other part is a step of its own."""
 _SERVER_TOOLS = {
     "google_search_web": "google_search", "google_search_image": "google_search", "url_context": "url_context",
-    "google_maps": "google_maps",
+    "google_maps": "google_maps", "file_search": "file_search",
 }  # fmt: skip
 _STATES = {"running": "in_progress", "interrupted": "in_progress", "approval_needed": "requires_action"}
 _EVENT_ID = re.compile(r"(created|completed|[0-9]{1,9}\.(?:[0-9]{1,12}|stop))")
@@ -154,7 +164,7 @@ def _delta(part: Part) -> tuple[str, JsonObject]:
 
 
 def _server_step(step: ServerStep) -> tuple[str, JsonObject]:
-    """A step at the provider as this API has it; one that it does not have is left out."""
+    """A step at the provider as this API has it; of one that it does not have (see `reported_fields`) nothing."""
     value, id = step.value, step.id or step.tool
     if step.kind == "code":
         code = {"code": value.get("code"), "language": str(value.get("language") or "python").lower()}
@@ -169,7 +179,14 @@ def _server_step(step: ServerStep) -> tuple[str, JsonObject]:
         return f"{name}_call", {"id": id, "arguments": value.get("args") or {}}
     response: Any = value.get("response")
     result: Any = cast("JsonObject", response).get("result") if isinstance(response, dict) else None
-    return f"{name}_result", {"call_id": id, "result": objects_in(result)}
+    found = objects_in(result) or ([cast("JsonObject", response)] if response else [])
+    return f"{name}_result", {"call_id": id, "result": found}
+
+
+def reported_fields(parts: Iterable[Part], raw: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """The field of an interaction for what was reported about its answer and has no other place in this API."""
+    steps = (server_step(part) for part in parts if not is_call(part))
+    return extra_fields(raw, [plain(step) for step in steps if step is not None and not _server_step(step)[0]])
 
 
 # Events ------------------------------------------------------------------------------------------------------------------
@@ -329,7 +346,7 @@ class _Collected:
     @property
     def interaction(self) -> JsonObject:
         done = self.head | {"usage": usage_json(self._usage)} | status_fields(self._reason, has_calls=self.has_calls)
-        return done | extra_fields(self.raw)
+        return done | reported_fields(self.parts, self.raw)
 
 
 class WholeWriter:

@@ -172,7 +172,7 @@ class ResponseEncoder:
         self._native = finish_of(candidate)[0] or self._native
         self._approvals = chunk.get(APPROVALS) or self._approvals
         self._reported.feed(candidate)
-        self._reported.feed_response(chunk)
+        self._reported.feed_response({name: value for name, value in chunk.items() if name != APPROVALS})
         content = content_of(chunk)
         self._steps += [plain(step) for step in server_steps_of(content)]
         for part in parts_of(content):
