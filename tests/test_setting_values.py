@@ -41,6 +41,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("cached_content", True, "expected a text"),
     ("service_tier", 1, "expected a text"),
     ("labels", "team", "expected a mapping of names to texts"),
+    ("speech_config", "Kore", "expected an object as in the API"),
 ]
 
 TAKEN: dict[str, list[Any]] = {
@@ -53,6 +54,7 @@ TAKEN: dict[str, list[Any]] = {
     "presence_penalty": [-2, 1.5],
     "candidate_count": [1, 8],
     "response_logprobs": [False],
+    "speech_config": [{"voiceConfig": {}}],
     "unheard_of": ["anything", 5],
 }
 

@@ -98,5 +98,6 @@ _OF_GEMINI: Mapping[str, ValueForm] = {
     "cached_content": _TEXT,
     "service_tier": _TEXT,
     "labels": ValueForm("a mapping of names to texts", lambda value: isinstance(value, Mapping)),
+    "speech_config": ValueForm("an object as in the API", lambda value: isinstance(value, (Mapping, list))),
 }
 """Setting -> the form that Google documents. A schema for answers may be anything, `thinking` depends on the model."""

@@ -95,12 +95,14 @@ MESSAGES: dict[str, dict[str, str]] = {
         "topP": "number", "topK": "number", "seed": "int", "responseMimeType": "string", "responseSchema": "Schema",
         "responseJsonSchema": "any", "responseFormat": "any", "presencePenalty": "number", "frequencyPenalty": "number",
         "responseLogprobs": "bool", "logprobs": "int", "enableEnhancedCivicAnswers": "bool",
-        "responseModalities": "[Modality]", "speechConfig": "any", "thinkingConfig": "ThinkingConfig", "imageConfig": "any",
+        "responseModalities": "[Modality]", "speechConfig": "SpeechConfig", "thinkingConfig": "ThinkingConfig",
+        "imageConfig": "any",
         "mediaResolution": "MediaResolution", "audioTranscriptionConfig": "any", "translationConfig": "any",
         "audioTimestamp": "bool vertex", "routingConfig": "any vertex", "modelSelectionConfig": "any vertex",
         "enableAffectiveDialog": "bool",
     },
     "ThinkingConfig": {"includeThoughts": "bool", "thinkingBudget": "int", "thinkingLevel": "ThinkingLevel"},
+    "SpeechConfig": {"voiceConfig": "any", "multiSpeakerVoiceConfig": "any", "languageCode": "string"},
     "SafetySetting": {"category": "HarmCategory", "threshold": "HarmBlockThreshold", "method": "string vertex"},
 }  # fmt: skip
 """Every message of a request: its fields in camelCase, their kinds, and the surface that alone has them."""
