@@ -49,7 +49,7 @@ ROWS: list[tuple[Any, Any]] = [
         events.MediaReceived(Media(data=b"\x00\xff", mime_type="image/png")),
         {
             "type": "media_received",
-            "media": {"data": "AP8=", "mime_type": "image/png", "name": None, "path": None, "uri": None},
+            "media": {"data": "AP8=", "mime_type": "image/png", "name": None, "path": None, "uri": None, "transcript": ""},
         },
     ),
     (

@@ -191,6 +191,8 @@ class Media:
     """A file on this machine, instead of `data`. It is kept as a string."""
     uri: str | None = None
     """An address that the provider reads, instead of `data`: an uploaded file, `gs://` on Vertex, a public page."""
+    transcript: str = ""
+    """The words that are spoken in a sound, if the model that made it reported them. Not sent to a model."""
 
     def __post_init__(self) -> None:
         if sum((bool(self.data), self.path is not None, self.uri is not None)) > 1:

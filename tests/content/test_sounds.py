@@ -7,8 +7,9 @@ import wave
 
 import pytest
 
+from callgate.content.collect import Collector
 from callgate.content.sounds import playable
-from callgate.types import Media
+from callgate.types import JsonObject, Media
 
 SAMPLES = bytes(range(200)) * 24
 
@@ -33,3 +34,33 @@ def test_raw_samples_become_a_wav_file(mime_type: str, rate: int, channels: int)
 @pytest.mark.parametrize("media", [Media(data=b"RIFF", mime_type="audio/wav"), Media(uri="https://e.com/a"), Media()])
 def test_other_media_stays_as_it_is(media: Media) -> None:
     assert playable(media) is media
+
+
+def piece(data: str, **more: JsonObject) -> JsonObject:
+    """A chunk with a piece of a sound."""
+    part = {"inlineData": {"mimeType": "audio/pcm", "data": data}, **more}
+    return {"candidates": [{"content": {"role": "model", "parts": [part]}}]}
+
+
+def test_pieces_of_a_sound_and_their_transcripts_are_one() -> None:
+    collector = Collector()
+    words: list[JsonObject] = [{"word": "Hello"}, {"word": "there"}]
+    for chunk in (
+        piece("AAAA", audioTranscription={"text": "Hello ", "words": words[:1]}),
+        piece("AAEC"),
+        piece("AAID", audioTranscription={"text": "there", "words": words[1:], "finished": True}),
+        {"candidates": [{"finishReason": "STOP"}]},
+    ):
+        collector.feed(chunk)
+    answer = collector.close()
+    [part] = answer.content["parts"]
+    assert part["audioTranscription"] == {"text": "Hello there", "words": words, "finished": True}
+    assert answer.media == [Media(data=bytes([0, 0, 0, 0, 1, 2, 0, 2, 3]), mime_type="audio/pcm", transcript="Hello there")]
+
+
+def test_pieces_that_are_not_base64_stay_as_they_came() -> None:
+    collector = Collector()
+    for chunk in (piece("AAAA"), piece("?", audioTranscription={"text": "x"}), {"candidates": [{"finishReason": "STOP"}]}):
+        collector.feed(chunk)
+    first, second = collector.close().content["parts"]
+    assert ("audioTranscription" in first, second["audioTranscription"]) == (False, {"text": "x"})

@@ -178,6 +178,9 @@ def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_cha
     assert "average log probability: -0.5" in said
     assert "\x1b" not in said
     assert terminal.media == [IMAGE]
+    terminal.show(MediaReceived(Media(data=b"x", mime_type="audio/wav", transcript="It is\x1b[2J dry.")))
+    assert "audio/wav, 0.0 KiB: It is" in err.getvalue()
+    assert "\x1b" not in err.getvalue()
 
 
 def test_what_gemini_reports_outside_of_the_candidate_is_kept_with_the_metadata() -> None:

@@ -56,7 +56,9 @@ def site(serve: Callable[..., Any]) -> Iterator[Any]:
 def test_the_service_answers_with_sources_media_and_metadata_and_shows_them_in_the_session(site: Any) -> None:
     answer = site.post("/api/v1/chat", {"prompt": "Weather?", "session": "s"}).json
     assert [source["uri"] for source in answer["sources"]] == [URI]
-    assert answer["media"] == [{"data": "AP8=", "mime_type": "image/png", "name": None, "path": None, "uri": None}]
+    assert answer["media"] == [
+        {"data": "AP8=", "mime_type": "image/png", "name": None, "path": None, "uri": None, "transcript": ""}
+    ]
     assert [step["kind"] for step in answer["server_steps"]] == ["code", "code_result"]
     session = site.get("/api/v1/sessions/s").json
     [shown] = session["answer_metadata"]
@@ -320,6 +322,20 @@ def test_a_chat_has_the_thoughts_that_the_model_showed(serve: Callable[..., Any]
         site = serve(Gate(model))
         answers = [site.post("/api/v1/chat", {"prompt": "Weather?"}).json for _ in range(2)]
     assert [answer.get("thoughts") for answer in answers] == ["Oslo? ", None]
+
+
+def test_the_words_of_a_sound_are_in_every_form_that_has_a_place_for_them(serve: Callable[..., Any]) -> None:
+    sound = {"inlineData": {"mimeType": "audio/wav", "data": "AP8="}, "audioTranscription": {"text": "Oslo is dry."}}
+    said = {"candidates": [{"content": {"role": "model", "parts": [sound]}, "finishReason": "STOP"}]}
+    with FakeGemini.in_thread([said] * 3) as fake:
+        site = serve(Gate(GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})))
+        chat = site.post("/api/v1/chat", {"prompt": "Weather?"}).json
+        question = {"model": "callgate", "messages": [{"role": "user", "content": "Weather?"}]}
+        message = site.post("/v1/chat/completions", question).json["choices"][0]["message"]
+        native = site.post("/v1beta/models/callgate:generateContent", {"contents": [{"parts": [{"text": "?"}]}]}).json
+    assert [media["transcript"] for media in chat["media"]] == ["Oslo is dry."]
+    assert message["audio"]["transcript"] == "Oslo is dry."
+    assert native["candidates"][0]["content"]["parts"] == [sound]
 
 
 LIKELY = {

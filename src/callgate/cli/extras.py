@@ -60,6 +60,8 @@ def step_lines(step: ServerStep, *, mark: str, cut: str) -> Iterator[str]:
 
 
 def media_line(media: Media) -> str:
-    """The kind of media, and its address or its size."""
+    """The kind of media, its address or its size, and the words that are spoken in it."""
     kind = one_line(media.mime_type or "media", 100)
-    return f"+ {kind} {one_line(media.uri, LINE_CHARS_MAX)}" if media.uri else f"+ {kind}, {len(media.data) / 1024:.1f} KiB"
+    said = f": {one_line(media.transcript, LINE_CHARS_MAX)}" if media.transcript else ""
+    place = f" {one_line(media.uri, LINE_CHARS_MAX)}" if media.uri else f", {len(media.data) / 1024:.1f} KiB"
+    return f"+ {kind}{place}{said}"

@@ -14,8 +14,10 @@ from typing import Any, TypeGuard, cast
 from urllib.parse import quote_plus, urlsplit
 
 from callgate import strict_json
+from callgate.content.build import media_part
 from callgate.content.read import COUNTS, interaction_of, is_thought, media_of, parts_of
 from callgate.metadata import AnswerMetadata, Citation, ReadUrl, SearchLink, ServerStep, Source, SourceKind, StepKind
+from callgate.strict_json import without_surrogates
 from callgate.types import JsonObject, Media, Part
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "grounding_fields",
     "is_routine",
     "made_media",
+    "made_part",
     "metadata_of",
     "moved_citations",
     "response_fields",
@@ -334,13 +337,20 @@ def made_media(part: Mapping[str, Any]) -> Media | None:
     if media is None:
         return None
     kind, name = media.get("mime_type", ""), media.get("name")
+    said = _text(_object(part.get("audioTranscription")).get("text"))
     if "data" not in media:
-        return Media(uri=media["uri"], mime_type=kind, name=name) if media.get("uri") else None
+        return Media(uri=media["uri"], mime_type=kind, name=name, transcript=said) if media.get("uri") else None
     try:
         data = base64.b64decode(media["data"].replace("-", "+").replace("_", "/"))
     except (binascii.Error, ValueError):
         return None
-    return Media(data=data, mime_type=kind or "application/octet-stream", name=name)
+    return Media(data=data, mime_type=kind or "application/octet-stream", name=name, transcript=said)
+
+
+def made_part(media: Media) -> Part:
+    """Return the part in which a model made media: also with the words that are spoken in it, which no prompt may have."""
+    said = {"audioTranscription": {"text": without_surrogates(media.transcript)}} if media.transcript else {}
+    return media_part(media) | said
 
 
 # Internals ---------------------------------------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-from callgate.types import Media, Part
+from callgate.types import JsonObject, Media, Part
 
 __all__ = ["GrowingSound", "playable"]
 
-_FIELDS = frozenset({"inlineData", "thoughtSignature"})
+_WORDS = "audioTranscription"
+_FIELDS = frozenset({"inlineData", "thoughtSignature", _WORDS})
 _RAW = ("audio/l16", "audio/pcm")
 _SAMPLE_BYTES = 2
 _BEGINNINGS = ("UklGR", "SUQz", "ZkxhQ")
@@ -26,8 +27,7 @@ class GrowingSound:
     """A sound, as far as it has arrived."""
 
     def __init__(self, part: Part) -> None:
-        self._part = part
-        self._pieces: list[str] = [part["inlineData"]["data"]]
+        self._pieces = [part]
 
     @staticmethod
     def is_piece(part: Part) -> bool:
@@ -40,23 +40,34 @@ class GrowingSound:
     def take(self, part: Part) -> bool:
         """Take the next piece; False if the part is not one of this sound."""
         data = part["inlineData"]
-        if data.get("mimeType") != self._part["inlineData"].get("mimeType") or data["data"].startswith(_BEGINNINGS):
+        if data.get("mimeType") != self._pieces[0]["inlineData"].get("mimeType") or data["data"].startswith(_BEGINNINGS):
             return False
-        self._pieces.append(data["data"])
-        if "thoughtSignature" in part:
-            self._part = self._part | {"thoughtSignature": part["thoughtSignature"]}
+        self._pieces.append(part)
         return True
 
     def parts(self) -> list[Part]:
         """The part of the whole sound; its pieces as they came if they cannot be joined."""
         if len(self._pieces) == 1:
-            return [self._part]
-        data = self._part["inlineData"]
+            return self._pieces
         try:
-            whole = b"".join(map(_decoded, self._pieces))
+            whole = b"".join(_decoded(piece["inlineData"]["data"]) for piece in self._pieces)
         except (binascii.Error, ValueError):
-            return [self._part | {"inlineData": data | {"data": piece}} for piece in self._pieces]
-        return [self._part | {"inlineData": data | {"data": base64.b64encode(whole).decode()}}]
+            return self._pieces
+        part: Part = {name: value for piece in self._pieces for name, value in piece.items()}
+        part["inlineData"] = self._pieces[0]["inlineData"] | {"data": base64.b64encode(whole).decode()}
+        if _WORDS in part:
+            part[_WORDS] = _joined([piece[_WORDS] for piece in self._pieces if isinstance(piece.get(_WORDS), dict)])
+        return [part]
+
+
+def _joined(spoken: list[JsonObject]) -> JsonObject:
+    """The transcripts of the pieces of a sound as one: texts and lists of words follow one another."""
+    found: JsonObject = {}
+    for piece in spoken:
+        for name, value in piece.items():
+            is_next = type(value) in (str, list) and type(found.get(name)) is type(value) and name in ("text", "words")
+            found[name] = found[name] + value if is_next else value
+    return found
 
 
 def playable(media: Media) -> Media:

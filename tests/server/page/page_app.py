@@ -266,7 +266,10 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
         {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42\n"}},
         text("It is dry in Oslo."),
         {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(_png()).decode()}},
-        {"inlineData": {"mimeType": "audio/L16;codec=pcm;rate=24000", "data": base64.b64encode(bytes(24_000)).decode()}},
+        {
+            "inlineData": {"mimeType": "audio/L16;codec=pcm;rate=24000", "data": base64.b64encode(bytes(24_000)).decode()},
+            "audioTranscription": {"text": "It is dry. <img src=x onerror=alert(7)>"},
+        },
     ],
     "book": lambda said, done: call("book") if not done else "It is booked.",
     "table": lambda said, done: WIDE_TABLE,

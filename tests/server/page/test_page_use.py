@@ -76,7 +76,8 @@ def test_sources_suggestions_code_pictures_and_sounds_of_an_answer_are_shown_liv
         expect(person.page.locator("figure.medium img")).to_have_count(1)
         assert person.page.locator("figure.medium img").evaluate("image => image.naturalWidth") > 0
         expect(person.page.locator("figure.medium audio")).to_have_js_property("duration", 0.5)
-        expect(person.page.locator("figure.medium audio + figcaption a")).to_have_attribute(
+        expect(person.page.locator("figure.medium blockquote")).to_have_text("It is dry. <img src=x onerror=alert(7)>")
+        expect(person.page.locator("figure.medium:has(audio) figcaption a")).to_have_attribute(
             "download", re.compile(r"\.wav$")
         )
         assert person.page.evaluate("window.__xss || 0") == 0

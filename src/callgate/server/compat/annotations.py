@@ -47,7 +47,15 @@ def media_fields(part: Part) -> JsonObject:
         return {}
     data = plain(media)["data"]
     if media.mime_type.startswith("audio/"):
-        return {"audio": {"id": "audio-0", "data": data, "transcript": "", "expires_at": 0, "format": media.mime_type}}
+        return {
+            "audio": {
+                "id": "audio-0",
+                "data": data,
+                "transcript": media.transcript,
+                "expires_at": 0,
+                "format": media.mime_type,
+            }
+        }
     url = media.uri or f"data:{media.mime_type};base64,{data}"
     return {"images": [{"type": "image_url", "image_url": {"url": url}}]}
 

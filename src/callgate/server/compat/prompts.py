@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
 from callgate.content.build import (
-    media_part,
     say,
     text_part,
     thought_part,
@@ -29,7 +28,7 @@ from callgate.content.build import (
     with_usage_details,
 )
 from callgate.content.collect import Collector
-from callgate.content.metadata import candidate_fields, fields_about, moved_citations, step_part
+from callgate.content.metadata import candidate_fields, fields_about, made_part, moved_citations, step_part
 from callgate.content.normalize import sendable_part
 from callgate.content.prompt import user_content
 from callgate.content.read import (
@@ -409,7 +408,7 @@ async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> As
         elif isinstance(event, ThoughtDelta):
             yield say([thought_part(event.text)])
         elif isinstance(event, MediaReceived):
-            yield say([media_part(event.media)])
+            yield say([made_part(event.media)])
         elif isinstance(event, ServerStepReported):
             yield say([step_part(event.step)])
         elif isinstance(event, (UsageReported, MetadataReported)):

@@ -106,7 +106,8 @@ export function mediaView(part, maker = "tool") {
   const save = el("a", { href: url, download: fileName(name, sound), class: "link" }, `Save ${words}`);
   if (isSound) {
     const player = el("audio", { src: url, controls: true, preload: "metadata", "aria-label": `Sound from the ${maker}: ${name}` });
-    return el("figure", { class: "medium" }, player, el("figcaption", {}, save));
+    const said = plain(part.audioTranscription?.text || "");
+    return el("figure", { class: "medium" }, player, said && el("blockquote", {}, shown(said)), el("figcaption", {}, save));
   }
   if (!isPicture) return el("p", { class: "medium" }, save);
   const image = () => el("img", { src: url, alt: `Image from the ${maker}: ${name}` });

@@ -59,7 +59,7 @@ export function stepOf(part) {
 }
 
 /** An image, a sound or a file that the model made. */
-export function madeView({ data, mime_type: kind, name, uri }) {
+export function madeView({ data, mime_type: kind, name, uri, transcript: text }) {
   if (uri) return el("p", { class: "medium" }, link(uri, name || uri));
-  return mediaView({ inlineData: { data, mimeType: kind, displayName: name } }, "model");
+  return mediaView({ inlineData: { data, mimeType: kind, displayName: name }, audioTranscription: { text } }, "model");
 }
