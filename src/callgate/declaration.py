@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
-from callgate.definitions.frameworks import framework_of, may_be_foreign
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema.budget import budget_warnings
 from callgate.schema.compile import Compiled, compiled_of
@@ -228,20 +227,14 @@ def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | No
 
 
 def split_built_in(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]]:
-    """Separate tools that run here from built-in ones.
-
-    Those are names, objects of only such names (or of one unknown one), and a `Tool` of google-genai without functions.
-    """
+    """Separate tools that run here from built-in ones: names, and objects of only such names (or of one unknown one)."""
     ours: list[object] = []
     theirs: list[BuiltIn] = []
     tools = [*tools]
     # Asked of classes, because there are few of those: `isinstance` with `Mapping` is slow.
     kinds: set[type] = {kind for kind in {*map(type, tools)} if issubclass(kind, str) or issubclass(kind, Mapping)}
-    of_sdk = {kind for kind in {*map(type, tools)} if may_be_foreign(kind)}
     for item in cast("list[Any]", tools):
-        if type(item) in of_sdk and framework_of(item) == "google_genai" and not item.function_declarations:
-            theirs.append(item.model_dump(mode="json", by_alias=True, exclude_none=True))
-        elif type(item) in kinds and (isinstance(item, str) or _looks_built_in(item)):
+        if type(item) in kinds and (isinstance(item, str) or _looks_built_in(item)):
             theirs.append(cast("BuiltIn", item))
         else:
             ours.append(cast("object", item))

@@ -475,7 +475,6 @@ def test_a_tool_of_google_genai_that_runs_at_google_is_a_built_in_one() -> None:
     from google.genai import types
 
     search = types.Tool(google_search=types.GoogleSearch(), code_execution=types.ToolCodeExecution())
-    assert split_built_in([search]) == ([], [{"googleSearch": {}, "codeExecution": {}}])
     declared = Gate(GeminiModel(MODEL, api_key="k"), tools=[search]).declaration.tools
     assert declared == [{"googleSearch": {}, "codeExecution": {}}]
     function = types.Tool(function_declarations=[types.FunctionDeclaration(name="f")])

@@ -7,13 +7,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from callgate.base_errors import UsageError, expect
-from callgate.declaration import DECLARATIONS_MAX, split_built_in
+from callgate.declaration import DECLARATIONS_MAX
 from callgate.models.choice import ModelLike, open_model
 from callgate.permission import Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
-from callgate.run.inputs import CacheLike, PricesLike, usable_caches, usable_parts, usable_prices
+from callgate.run.inputs import CacheLike, PricesLike, split_tools, usable_caches, usable_parts, usable_prices
 from callgate.store import Durability, Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools
@@ -62,7 +62,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     if compaction not in ("summary", "trim"):
         raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
     given = {"limits": limits, "policy": policy, "approve": approve, "elicit": elicit, "rates": rates, "prices": prices}
-    functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
+    functions, built_in = split_tools(usable_parts(tools, given | {"settings": settings, "system": system}))
     limits, policy = limits or Limits(), policy or Policy()
     executor = Executor(functions, limits=limits, aliases=tool_aliases)
     if tools_shown is not None:

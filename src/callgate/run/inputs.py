@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from callgate.declaration import BuiltIn, split_built_in
+from callgate.definitions.frameworks import framework_of
 from callgate.errors import UsageError
 from callgate.permission.policy import Policy
 from callgate.permission.rates import RateLimits
@@ -15,7 +17,7 @@ from callgate.types import Limits, Price
 if TYPE_CHECKING:
     from callgate.permission.cache import ResultCache
 
-__all__ = ["CacheLike", "PricesLike", "usable_caches", "usable_history", "usable_parts", "usable_prices"]
+__all__ = ["CacheLike", "PricesLike", "split_tools", "usable_caches", "usable_history", "usable_parts", "usable_prices"]
 
 PricesLike: TypeAlias = "Mapping[str, Price | None] | PriceTable | None"
 """Prices of a gate: rows for the built-in table, another table, or None for the built-in one."""
@@ -78,6 +80,17 @@ def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
     if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
         raise UsageError(f"tools={tools!r:.200}: expected a list, as in tools=[get_weather, FileTools('.')]")
     return cast("Iterable[object]", tools)
+
+
+def split_tools(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]]:
+    """Separate tools that run here from built-in ones; a `Tool` of google-genai without functions is one of these."""
+    return split_built_in(map(_as_built_in, tools))
+
+
+def _as_built_in(item: Any) -> object:
+    if framework_of(item) != "google_genai" or item.function_declarations:
+        return item
+    return item.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _require_three(approve: Any) -> None:

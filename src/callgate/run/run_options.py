@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from callgate.declaration import split_built_in
 from callgate.errors import UsageError
 from callgate.permission import Approval
 from callgate.run.config import GateConfig
+from callgate.run.inputs import split_tools
 from callgate.tools.find_tools import FindTools
 from callgate.types import ToolChoice
 
@@ -78,7 +78,7 @@ def config_for_run(
     given = [] if tools is None else list(tools)
     if not given and not headers:
         return config
-    functions, built_in = split_built_in(given)
+    functions, built_in = split_tools(given)
     executor = config.executor.extended(functions, _with_headers(config.executor, headers or {}))
     declarer = config.declarer
     if declarer.tools_shown is not None:
