@@ -122,6 +122,8 @@ class Exchange:
     """Tokens of its runs."""
     cost: float | None = None
     """The cost of its runs, as far as known."""
+    duration_s: float | None = None
+    """The time of its runs, in which questions waited for answers too; None if it was not recorded."""
     is_answered: bool = True
     """False if nothing came of it: neither the input nor an answer is in the history."""
 
@@ -242,6 +244,10 @@ def replayed(facts: Sequence[Fact]) -> Replay:
     return Replay(reader.machine if is_sound else RunMachine(facts), reader.exchanges, reader.settled)
 
 
+_STEPS = (words.ModelAnswered, words.ModelFailed, words.CallEnded, words.Cancelled)
+"""Facts of a run at which it may end."""
+
+
 class _ExchangeReader:
     """Reader of a journal that knows the exchanges at every point of it."""
 
@@ -255,6 +261,8 @@ class _ExchangeReader:
         self._runs = 0
         self._spent = (Usage(), None)
         """Tokens and cost of the last exchange before its current run."""
+        self._time: tuple[float | None, float] = (None, 0.0)
+        """The start of the current run, and the time of the last exchange before it."""
         self.position = -1
         """The fact that is being read."""
         self._returns = {fact.position for fact in journal if isinstance(fact, words.Rewound)}
@@ -307,10 +315,14 @@ class _ExchangeReader:
         if isinstance(fact, words.RunStarted):
             exchange.runs.append(f"run-{self._runs}")
             self._spent = (exchange.usage, exchange.cost)
+            self._time = (fact.at_s, exchange.duration_s or 0.0)
         run, (usage, cost) = self.machine.run, self._spent
         if exchange.runs and exchange.runs[-1] == f"run-{self._runs}":
             exchange.usage = usage + run.usage
             exchange.cost = cost if run.cost is None else (cost or 0.0) + run.cost
+            start_s, before_s = self._time
+            if isinstance(fact, _STEPS) and start_s is not None and fact.at_s is not None:
+                exchange.duration_s = before_s + max(0.0, fact.at_s - start_s)
 
     def _note_end(self, exchange: Exchange, fact: Fact) -> None:
         """Note how the run of the last exchange stands: it goes on, or it has ended."""

@@ -176,10 +176,13 @@ def test_only_the_exchanges_that_were_shown_are_undone_or_forked(serve, tmp_path
     site.chat({"prompt": "Write.", "session": "s"})
     assert site.chat({"prompt": "Fail.", "session": "s"}).error == (502, "model_auth")
     first, failed = site.get("/api/v1/sessions/s").json["exchanges"]
+    assert first["duration_s"] > 0
+    assert failed["duration_s"] >= 0
     assert failed == {
         "id": failed["id"], "said": "Fail.", "content": {"role": "user", "parts": [{"text": "Fail."}]}, "answered": False,
         "index": 4, "calls": [], "proposed": [], "runs": ["run-2"], "usage": failed["usage"], "cost": None,
-        "finish_reason": "error", "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
+        "duration_s": failed["duration_s"], "finish_reason": "error",
+        "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
     }  # fmt: skip
     for body in ({"exchanges": [first["id"]]}, {"exchanges": ["x9"]}, {"exchanges": [failed["id"], first["id"]]}):
         assert site.post("/api/v1/sessions/s/undo", body).error == (409, "session_changed")

@@ -68,6 +68,7 @@ EXCHANGE: JsonObject = {
         "runs",
         "usage",
         "cost",
+        "duration_s",
         "finish_reason",
         "failure",
     ],
@@ -82,6 +83,7 @@ EXCHANGE: JsonObject = {
         "runs": {"type": "array", "items": {"type": "string"}, "description": "Its runs, as `trace` names them."},
         "usage": {"type": "object", "description": "Tokens of its runs."},
         "cost": {"type": ["number", "null"], "description": "Cost of its runs; null if unknown."},
+        "duration_s": {"type": ["number", "null"], "description": "Time of its runs; null if it was not recorded."},
         "finish_reason": {"type": ["string", "null"], "description": "Reason of its last run's end; null before."},
         "failure": {
             "description": "The error that its last run ended with.",
@@ -292,6 +294,7 @@ def _exchange_json(exchange: whole.Exchange) -> JsonObject:
         "runs": exchange.runs,
         "usage": plain(exchange.usage),
         "cost": exchange.cost,
+        "duration_s": exchange.duration_s,
         "finish_reason": exchange.finish_reason,
         "failure": failure and {"error": code_of(failure.error), "message": failure.message, "partial": failure.partial},
     }

@@ -103,7 +103,7 @@ async for event in gate.stream("Which files changed?"):
 FORMULAS = r"""Size
 ====
 
-Let \(a^2 + b\,c\) be $x_1$, for $5 or $6.
+Let \(a^2 + b\,c\) be $x_1$ or \(\unheard{x}\), for $5 or $6.
 
 $$
 a * b * c
@@ -121,10 +121,12 @@ def f(x):  # twice
 ```
 """
 
-NOTED = """See [the **docs**][d], [d] and [a trap][bad]; it is so.[^1] The class [^abc] and a[0][1] stay.
+NOTED = """See [the **docs**][d], [d] and [a trap][bad]; it is so.[^1] It is [2]. The class [^abc] and a[0][1] stay.
 
 [d]: https://example.org/docs "Docs"
 [bad]: javascript:alert(1)
+[2]: https://example.org/two
+[more]: https://example.org/unnamed
 [^1]: As *they* say.
 """
 

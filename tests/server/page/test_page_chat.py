@@ -176,13 +176,16 @@ def test_a_large_file_that_cannot_be_uploaded_says_why_and_is_not_sent(person: A
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_formulas_stay_as_written_and_code_is_coloured(person: Any) -> None:
+def test_formulas_are_drawn_or_stay_as_written_and_code_is_coloured(person: Any) -> None:
     person.ask("formulas, please")
     answer = person.page.locator(".answer")
     expect(answer.locator("h3")).to_have_text("Size")
-    assert answer.locator("p code.math").all_inner_texts() == [r"\(a^2 + b\,c\)", "$x_1$"]
+    assert answer.locator("p code.math").all_inner_texts() == [r"\(\unheard{x}\)"]
+    drawn = answer.locator("math").evaluate_all("all => all.map((each) => [each.parentElement.title, each.textContent])")
+    assert drawn == [[r"\(a^2 + b\,c\)", "a2+bc"], ["$x_1$", "x1"], ["$$\na * b * c\n- d\n$$", "a∗b∗c−d"]]
+    raised, base = (answer.locator(f"math {tag}").first.bounding_box() for tag in ("msup > mn", "msup > mi"))
+    assert raised["y"] < base["y"] + base["height"] / 2
     expect(answer.locator("p").first).to_contain_text("for $5 or $6.")
-    assert answer.locator("pre.math").inner_text() == "$$\na * b * c\n- d\n$$"
     kinds = answer.locator("figure.code span[class^=tok]").evaluate_all(
         "all => all.map((each) => [each.className, each.textContent])"
     )

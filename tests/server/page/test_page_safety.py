@@ -174,7 +174,8 @@ def test_an_answer_in_pieces_that_are_not_all_read_at_once_becomes_what_it_becom
     blocks = [
         "```py\nx = 1 # a\n\n\n``\ny\n```", "one *two\nthree* `four`", "- a\n- b\n\n  c", "1. d\n\n2. e\n\n10. f",
         "| a | b |\n|---|--:|\n| 1 | 2 |", "> q *r*\n> s", "Title\n---", "# h\ntext\n- item\n\nno item", "$$\na*b*c\n$$",
-        "see [it][d]", "[d]: https://example.org/a", "~~~\n```\n~~~\nright after",
+        "see [it][d]", "[d]: https://example.org/a", "so [1] or [d], $x^2$", "[1]: https://example.org/b",
+        "~~~\n```\n~~~\nright after",
     ]  # fmt: skip
     samples = ["\n\n".join(blocks), "\r\n\r\n".join(blocks), "\n\n".join(reversed(blocks)), *blocks, *PAYLOADS[:20]]
     different = person.page.evaluate(
@@ -240,7 +241,8 @@ def test_markdown_full_of_open_marks_is_read_in_time_that_grows_with_its_length(
     steps = person.page.evaluate(
         """async () => {
           const { markdown } = await import("/static/markdown.js");
-          const shapes = ["*a ", "[", "![", "`a", "**a _b ", "> ", "- ", "~~x ", "<http://", "[a](", "|", "\\n- a\\n  - b"];
+          const shapes = ["*a ", "[", "![", "`a", "**a _b ", "> ", "- ", "~~x ", "<http://", "[a](", "|", "\\n- a\\n  - b",
+            "[1] ", "$x^", "$x_1$ ", "\\\\("];
           return shapes.map((shape) => {
             const begin = performance.now();
             markdown(shape.repeat(40000 / shape.length));

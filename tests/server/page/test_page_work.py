@@ -211,14 +211,21 @@ def test_reference_links_and_footnotes_are_drawn_live_and_after_a_reload(person:
     person.ask("notes please")
     for _ in range(2):
         answer = person.page.locator(".answer")
-        expect(answer.locator("a")).to_have_count(1)
-        assert answer.locator("a").get_attribute("href") == "https://example.org/docs"
+        links = answer.locator("p:visible a").all()
+        assert [(link.inner_text(), link.get_attribute("href")) for link in links] == [
+            ("the docs", "https://example.org/docs"),
+            ("d", "https://example.org/docs"),
+            ("[2]", "https://example.org/two"),
+            ("https://example.org/unnamed", "https://example.org/unnamed"),
+        ]
         expect(answer.locator("a strong")).to_have_text("docs")
         expect(answer.locator("p").first).to_have_text(
-            "See the docs, [d] and [a trap][bad]; it is so.1 The class [^abc] and a[0][1] stay."
+            "See the docs, d and [a trap][bad]; it is so.1 It is [2]. The class [^abc] and a[0][1] stay."
         )
         expect(answer.locator(".footnote")).to_have_text("1 As they say.")
-        expect(answer.locator(".definition:visible")).to_have_text("[bad]: javascript:alert(1)")
+        expect(answer.locator(".definition:visible")).to_have_text(
+            ["[bad]: javascript:alert(1)", "[more]: https://example.org/unnamed"]
+        )
         reopened(person)
 
 

@@ -227,7 +227,7 @@ function starter(words) {
 async function branch(from, to) {
   const title = talk.title.replace(/ \(branch(?: \d+)?\)$/, "");
   const taken = list.sessions.filter((each) => (each.title || "").startsWith(`${title} (branch`)).length;
-  const own = oneLine(`${title.slice(0, 60)} (branch${taken ? ` ${taken + 1}` : ""})`, 80);
+  const own = oneLine(`${oneLine(title, 66)} (branch${taken ? ` ${taken + 1}` : ""})`, 80);
   await api.rename(to, own).catch(() => null);
   branches.add(to, { from, title: own, fromTitle: talk.title });
   list.load();

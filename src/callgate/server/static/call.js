@@ -82,6 +82,7 @@ export class CallCard {
     const fold = this.node.closest(".calls");
     if (isOpen && fold) fold.open = true;
     this.toggle.setAttribute("aria-expanded", String(isOpen));
+    this.line.hidden = isOpen && this.isFinal; // the body says the same
     if (isOpen && this.stale) this.drawBody();
   }
 
@@ -155,6 +156,7 @@ export class CallCard {
     this.time.textContent = result.duration_s ? duration(result.duration_s) : "";
     const said = result.error || (result.notes || [])[0] || "";
     refill(this.line, shown(oneLine(said, 400)));
+    this.line.hidden = !this.body.hidden;
     this.touch();
     const media = (result.media || []).map(mediaView);
     if (media.length) this.line.after(el("div", { class: "media" }, media));

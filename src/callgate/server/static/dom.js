@@ -2,6 +2,7 @@
 // string. What is shown of others goes through `shown` of text.js besides.
 
 const SVG = "http://www.w3.org/2000/svg";
+const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 /** An element with properties and children; children are nodes, texts, arrays of them, or nothing. */
 export function el(tag, props = {}, ...children) {
@@ -13,13 +14,19 @@ export function svg(tag, props = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), props, children);
 }
 
+/** The same for a formula. */
+export function mathml(tag, props = {}, ...children) {
+  return filled(document.createElementNS(MATHML, tag), props, children);
+}
+
 function filled(node, props, children) {
+  // Children first: a browser looks for the direction of all text anew with each child of what has `dir="auto"` already.
+  node.append(...children.flat(3).filter((child) => child !== undefined && child !== null && child !== false));
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat(3).filter((child) => child !== undefined && child !== null && child !== false));
   return node;
 }
 

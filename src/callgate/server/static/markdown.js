@@ -5,6 +5,7 @@
 
 import { codeNodes } from "./code.js";
 import { el } from "./dom.js";
+import { formula } from "./math.js";
 import { plain, shown } from "./text.js";
 
 const DEPTH_MAX = 8; // of lists and quotes in one another, and of marks in one another
@@ -163,14 +164,18 @@ const VIEWS = {
   heading: (block, depth, outline) => el(`h${placed(block.level, outline)}`, { dir: "auto" }, inline(block.text, depth)),
   rule: () => el("hr"),
   footnote: (block, depth) => el("p", { class: "footnote", dir: "auto" }, el("sup", {}, shown(block.id)), " ", inline(block.text, depth)),
-  // It is hidden as soon as its address is known to be one; until then nothing that was said is left out.
+  // It is hidden as soon as something refers to it; until then nothing that was said is left out.
   definition: (block) => {
     const href = /^<?([^\s<>]{1,2000})>?(?:[ \t]+(?:"[^"]*"|'[^']*'|\([^)]*\)))?[ \t]*$/.exec(block.text)?.[1] ?? "";
-    return el("p", { class: "definition", "data-name": named(block.id), "data-href": isSafe(href) ? href : null, hidden: isSafe(href) }, shown(`[${block.id}]: ${block.text}`));
+    return el("p", { class: "definition", "data-name": named(block.id), "data-href": isSafe(href) ? href : null }, shown(`[${block.id}]: `), inline(block.text));
   },
   quote: (block, depth) => el("blockquote", { dir: direction(block.lines) }, views(block.lines, depth + 1)),
   code: codeView,
-  formula: (block) => el("pre", { class: "math", tabindex: "0", "aria-label": "Formula in TeX" }, shown(block.text)),
+  formula: (block) => {
+    const made = /^(?:\$\$[^]+\$\$|\\\[[^]+\\\])$/.test(block.text) && formula(block.text.slice(2, -2), true);
+    if (made) return el("div", { class: "math", tabindex: "0", role: "group", "aria-label": "Formula", title: plain(block.text) }, made);
+    return el("pre", { class: "math", tabindex: "0", "aria-label": "Formula in TeX" }, shown(block.text));
+  },
   list: (block, depth) =>
     el(block.ordered ? "ol" : "ul", { dir: direction(block.items.flat()), start: block.ordered && block.first !== 1 ? block.first : null }, block.items.map((item) => itemView(item, depth))),
   table: (block, depth) =>
@@ -327,8 +332,8 @@ const MARKS = {
   },
 };
 
-// Brackets that were escaped in a sentence hold words; formulas hold signs, or a single letter.
-const FORMULA = /[\\^_={}<>+*/|]|^\s*[a-zA-Z\d]{1,2}\s*$/;
+// Brackets that were escaped in a sentence hold words; formulas hold signs, a single letter, or one of something.
+const FORMULA = /[\\^_={}<>+*/|]|^\s*(?:[a-zA-Z\d]{1,2}|[a-zA-Z]'*\([\w ,']{1,30}\))\s*$/;
 
 /** A formula from its first sign to `close`, as it was written. */
 function until(text, at, close, dead) {
@@ -339,8 +344,12 @@ function until(text, at, close, dead) {
   return null;
 }
 
+/** A formula as a drawing, or as it was written if it has something that is not known here. */
 function formulaView(source, at) {
-  return { nodes: [el("code", { class: "math", title: "Formula in TeX" }, shown(source))], end: at + source.length };
+  const marks = /^\$(?!\$)/.test(source) ? 1 : 2;
+  const made = formula(source.slice(marks, -marks), source.startsWith("$$") || source.startsWith("\\["));
+  const node = made ? el("span", { class: "math", title: plain(source) }, made) : el("code", { class: "math", title: "Formula in TeX" }, shown(source));
+  return { nodes: [node], end: at + source.length };
 }
 
 function emphasis(text, at, depth, dead) {
@@ -395,17 +404,25 @@ function closing(text, at, dead) {
 
 const named = (id) => id.trim().replace(/\s+/g, " ").toLowerCase();
 
-/** `[^1]` refers to a footnote; `[words][name]` to an address that is defined somewhere in the text. */
+/** `[^1]` refers to a footnote; `[words][name]` and `[name]` to an address that is defined somewhere in the text. */
 function reference(text, at, depth, dead) {
   const note = NOTE.exec(text.slice(at, at + 40));
   if (note) return { nodes: [el("sup", { class: "noted" }, note[1])], end: at + note[0].length };
   const close = closing(text, at, dead);
   const name = close > 0 && /^\[([^\]\[\n]{0,100})\]/.exec(text.slice(close + 1, close + 110));
-  if (!name) return null;
+  if (!name) return alone(text, at, depth);
   const inside = text.slice(at + 1, close);
   const words = el("span", {}, inline(inside, depth + 1));
   for (const inner of words.querySelectorAll("a")) inner.replaceWith(...inner.childNodes);
   return { nodes: [el("span", { class: "ref", "data-name": named(name[1] || inside) }, "[", words, "]", shown(name[0]))], end: close + 1 + name[0].length };
+}
+
+/** A name in brackets: a number keeps them as a link, because it stands beside what it is the source of. */
+function alone(text, at, depth) {
+  const found = /^\[((?!\^)[^\]\[\n]{1,100})\]/.exec(text.slice(at, at + 102));
+  if (!found) return null;
+  const [open, words, close] = /^\d+$/.test(found[1]) ? ["", found[0], ""] : ["[", inline(found[1], depth + 1), "]"];
+  return { nodes: [el("span", { class: "ref", "data-name": named(found[1]) }, open, el("span", {}, words), close)], end: at + found[0].length };
 }
 
 const written = new WeakMap(); // a link that was made of a reference -> what stands in the text
@@ -413,12 +430,15 @@ const written = new WeakMap(); // a link that was made of a reference -> what st
 /** Makes links of what refers to addresses that are known by now; an address that is still arriving may change. */
 function resolve(nodes, known = null) {
   const all = (selector) => nodes.flatMap((node) => [...(node.matches?.(selector) ? [node] : []), ...(node.querySelectorAll?.(selector) ?? [])]);
-  known ??= new Map(all(".definition[data-href]").map((node) => [node.dataset.name, node.dataset.href]).reverse());
+  known ??= new Map(all(".definition[data-href]").map((node) => [node.dataset.name, node]).reverse());
   for (const ref of all(".ref")) {
     const origin = written.get(ref) ?? ref;
-    const href = known.get(origin.dataset.name);
+    const definition = known.get(origin.dataset.name);
+    const href = definition?.dataset.href;
     if (!href && ref !== origin) ref.replaceWith(origin);
-    if (!href || ref.getAttribute("href") === href) continue;
+    if (!href || ref.parentElement?.closest("a")) continue; // links do not stand in one another
+    definition.hidden = true;
+    if (ref.getAttribute("href") === href) continue;
     const made = anchor(href, [...origin.firstElementChild.childNodes].map((node) => node.cloneNode(true)));
     made.classList.add("ref");
     written.set(made, origin);

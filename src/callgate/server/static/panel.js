@@ -119,6 +119,7 @@ export class Panel {
     // Calls of the same tool are told apart by what they were called with.
     for (const row of picture?.rows || []) {
       const card = view.cards.get(row.id);
+      if (row.id === "model" && !picture.isLive) row.outcome = view.outcome;
       if (card) Object.assign(row, { label: card.label, outcome: card.isFinal ? card.state : "" });
     }
     const isTable = this.pane.querySelector(".astable")?.open;

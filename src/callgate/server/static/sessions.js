@@ -2,7 +2,7 @@
 
 import { button, el, icon, iconButton, refill } from "./dom.js";
 import { api } from "./api.js";
-import { marks } from "./settings.js";
+import { branches, marks } from "./settings.js";
 import { ago, dateOf, many, oneLine, plain, shown } from "./text.js";
 
 const STATES = {
@@ -18,6 +18,8 @@ const DAYS = [
   ["This week", 6],
   ["Earlier", Infinity],
 ];
+
+const BRANCH = / \(branch( \d+)?\)$/; // a picture says it where titles are cut
 
 const MARKED = { pinned: "Pinned", archived: "Archived" };
 
@@ -144,7 +146,7 @@ export class SessionList {
       el(
         "a",
         { href: `/#${encodeURIComponent(session.id)}`, "data-id": session.id, "aria-current": session.id === this.current ? "page" : null },
-        el("span", { class: "name" }, shown(title)),
+        el("span", { class: "name" }, branches.all[session.id] && [icon("fork"), el("span", { class: "unseen" }, "branch: ")], shown(title.replace(BRANCH, branches.all[session.id] ? "$1" : "$&"))),
         session.match && el("span", { class: "match" }, shown(oneLine(session.match, 160))),
         el(
           "span",

@@ -390,7 +390,7 @@ export class Talk {
         el("h2", {}, "What can I do for you?"),
         el("p", {}, "The model may call ", el("strong", {}, many(tools.length, "tool")), tools.length ? `. ${kinds.join("; ")}.` : "."),
         el("ul", { class: "starters" }, starters(tools).map((words) => el("li", {}, button(words, { "data-do": "starter", onclick: () => ask(words) })))),
-        el("p", { class: "quiet" }, "Press ", el("kbd", {}, "?"), " for the keyboard shortcuts."),
+        el("p", { class: "quiet keyed" }, "Press ", el("kbd", {}, "?"), " for the keyboard shortcuts."),
       ),
     );
   }

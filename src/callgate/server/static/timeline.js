@@ -130,7 +130,7 @@ export function sentence({ rows, end }) {
   ].filter(([seconds]) => seconds >= 0.0005);
   const side = abreast(rows);
   return `${duration(end)} in total: ${parts.map(([seconds, words]) => `${words} ${duration(seconds)}`).join(", ") || "nothing yet"}${
-    calls > 1 ? `; ${side > 1 ? `up to ${side} calls ran at the same time` : "the calls ran one after another"}` : ""
+    calls > 1 ? `; ${["no call ran", "the calls ran one after another"][side] ?? `up to ${side} calls ran at the same time`}` : ""
   }.`;
 }
 
@@ -182,7 +182,7 @@ function rowView(row, top, x, { width, bar, line, letter, label }) {
       const isBad = bad && at === row.spans.length - 1;
       return svg(
         "rect",
-        { x: x(start), y: top + line, width: Math.max(2, x(end) - x(start)), height: bar, rx: 2, class: `bar ${kind}${isBad ? " bad" : ""}`, fill: isBad && kind === "running" ? "url(#bad)" : FILLS[kind] },
+        { x: x(start), y: top + line, width: Math.max(2, x(end) - x(start)), height: bar, rx: 2, class: `bar ${kind}${isBad ? " bad" : ""}`, fill: isBad && kind !== "approval" ? "url(#bad)" : FILLS[kind] },
         svg("title", {}, `${short}: ${KINDS[kind].label} ${duration(end - start)}${isBad ? `, ${bad.toLowerCase()}` : ""}`),
       );
     }),
@@ -219,7 +219,7 @@ function legend(rows) {
     "ul",
     { class: "legend" },
     Object.entries(KINDS).filter(([kind]) => used.has(kind)).map(([kind, { words }]) => el("li", {}, swatch(kind, FILLS[kind]), words)),
-    rows.some((row) => wrong(row) && row.spans.at(-1).kind === "running") && el("li", {}, swatch("running bad", "url(#bad)"), "ran, with no good end"),
+    rows.some((row) => wrong(row) && row.spans.at(-1).kind !== "approval") && el("li", {}, swatch("running bad", "url(#bad)"), "ran, with no good end"),
   );
 }
 

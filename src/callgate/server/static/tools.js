@@ -13,6 +13,11 @@ const SERVERS = {
 
 const badge = ([picture, words], state) => el("span", { class: "state", "data-state": state || picture }, icon(picture), el("span", {}, words));
 
+// What a declaration may lose without a change of what the tool takes: the values are still filled in and checked here.
+const MINOR = new Set(["default", "title", "example", "examples", "deprecated", "$schema", "$comment"]);
+const isMinor = (loss) => MINOR.has(loss.keyword);
+const lossesOf = (tool) => (tool.losses || []).filter((loss) => !isMinor(loss));
+
 /** The panel of `{tools, servers}`. */
 export function drawTools(place, { tools = [], servers = [] }) {
   const groups = new Map();
@@ -21,7 +26,7 @@ export function drawTools(place, { tools = [], servers = [] }) {
     if (!groups.has(source)) groups.set(source, []);
     groups.get(source).push(tool);
   }
-  const losses = tools.reduce((sum, tool) => sum + (tool.losses || []).length, 0);
+  const losses = tools.reduce((sum, tool) => sum + lossesOf(tool).length, 0);
   refill(
     place,
     el("p", { class: "sum" }, `${many(tools.length, "tool")}${servers.length ? `, ${many(servers.length, "server")}` : ""}${losses ? `, ${many(losses, "loss", "losses")}` : ""}.`),
@@ -44,7 +49,8 @@ function serverView(server) {
 
 function toolView(tool) {
   const verdict = tool.permission || "ask";
-  const losses = tool.losses || [];
+  const losses = lossesOf(tool);
+  const minor = (tool.losses || []).filter(isMinor);
   return el(
     "li",
     {},
@@ -61,6 +67,7 @@ function toolView(tool) {
       el("p", {}, shown(tool.description || "No description.")),
       el("p", { class: "quiet" }, tool.read_only ? "Read-only." : "May have side effects.", " ", shown(tool.permission_reason || "")),
       losses.length ? [el("h4", {}, "Lost in the declaration"), el("ul", { class: "losses" }, losses.map(lossView))] : null,
+      minor.length ? el("p", { class: "quiet" }, `Not in the declaration, and not needed there: ${[...new Set(minor.map(({ keyword }) => keyword))].join(", ")}.`) : null,
       el("h4", {}, "Arguments"),
       textView(JSON.stringify(tool.schema ?? {}, null, 2), `Schema of ${plain(tool.name)}`),
     ),

@@ -21,6 +21,7 @@ const ADVICE = {
   model_unavailable: "The model's server has a problem; trying again later usually helps.",
 };
 
+const PASSING = new Set(["waiting", "uploading"]); // notices of what is tried again, or goes on
 const FOLDED_MIN = 6;
 const LONG_BLOCK = 20_000;
 const LONG_BLOCK_MS = 150;
@@ -42,6 +43,7 @@ export class TurnView {
   constructor(does, { said = null, parts = [] } = {}) {
     this.does = does;
     this.said = said;
+    this.outcome = ""; // how it ended, if it did not end well
     this.exchange = null; // its id, as soon as the service has said it
     this.cards = new Map();
     this.questions = new Map();
@@ -128,8 +130,12 @@ export class TurnView {
     for (const card of this.cards.values()) if (!card.isFinal && card.state !== "awaiting") card.become("interrupted");
   }
 
-  notice(message, level = "info") {
-    this.work.append(el("p", { class: `notice ${level}` }, icon(level === "info" ? "info" : "warning"), el("span", {}, shown(message))));
+  /** `passing` is the code of one that the next of its kind replaces: attempts and uploads are counted in one line. */
+  notice(message, level = "info", passing = "") {
+    const node = el("p", { class: `notice ${level}`, "data-passing": passing || null }, icon(level === "info" ? "info" : "warning"), el("span", {}, shown(message)));
+    const before = this.work.lastElementChild;
+    if (passing && before?.dataset.passing === passing) before.replaceWith(node);
+    else this.work.append(node);
   }
 
   /** The exchange is over, in whatever way. */
@@ -144,6 +150,7 @@ export class TurnView {
     this.busy?.remove();
     this.busy = null;
     this.node.classList.remove("live");
+    if (reason === "cancelled") this.outcome = reason;
     if (ENDS[reason]) this.notice(ENDS[reason], reason === "approval_needed" ? "info" : "warning");
     else if (reason !== "STOP" && reason) this.notice(`The model ended with ${reason}.`, "warning");
     this.facts = { usage, spent, seconds: seconds ?? (this.clock ? this.clock.end : null) };
@@ -240,7 +247,8 @@ export class TurnView {
     if (!known) return;
     this.exchange = known.id;
     this.runs = known.runs;
-    this.facts = { usage: known.usage, spent: known.cost };
+    this.facts = { usage: known.usage, spent: known.cost, seconds: known.duration_s };
+    if (known.finish_reason === "cancelled") this.outcome = known.finish_reason;
     this.isAnswered = known.answered;
     this.canRetry = Boolean(known.failure) || !known.answered;
     if (known.failure?.partial) this.addPart({ text: known.failure.partial });
@@ -253,6 +261,7 @@ export class TurnView {
     const said = String(message || "");
     this.notice(said.charAt(0).toUpperCase() + said.slice(1), "warning");
     if (ADVICE[error]) this.notice(ADVICE[error]);
+    this.outcome = "failed";
     this.canRetry = true;
   }
 
@@ -387,8 +396,8 @@ const TAKES = {
     const sum = this.usage || {};
     this.usage = Object.fromEntries(Object.entries(usage).map(([key, value]) => [key, (sum[key] || 0) + value]));
   },
-  notice({ message, level }) {
-    this.notice(message, level);
+  notice({ code, message, level }) {
+    this.notice(message, level, PASSING.has(code) ? code : "");
   },
   run_ended({ reply }) {
     for (const record of reply.approvals || []) {
