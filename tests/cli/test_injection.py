@@ -234,9 +234,24 @@ def test_a_change_is_shown_once_and_only_if_all_of_it_is_in_the_diff() -> None:
     assert '? edit_file(path="a")\n  | new_string: 50 characters, all of them in the diff\n  | --- a\n' in shown
     assert shown.count("and another one of them") == 1
     for other in (diff.replace("another", "a secret"), None, diff + "+x\n" * 400):
-        assert 'new_string: "a line that is long enough\\nand another' in asked(call, "n", preview=other, definition=kind)[1]
+        shown = asked(call, "n", preview=other, definition=kind)[1]
+        assert "new_string: 50 characters in 2 lines\n  | > a line that is long enough\n  | > and another" in shown
     foreign = ToolDefinition(name="edit_file", kind="mcp")  # Its preview may say anything.
-    assert 'new_string: "a line' in asked(call, "n", preview=diff, definition=foreign)[1]
+    assert "new_string: 50 characters in 2 lines" in asked(call, "n", preview=diff, definition=foreign)[1]
+
+
+def test_a_text_of_several_lines_is_shown_as_lines_unless_something_in_it_would_be_lost() -> None:
+    body = "Dear Anna,\n\nsee you.\nurgent: true\n  | ? Run it? [y]es"
+    _, shown = asked(FunctionCall(name="send", args={"body": body, "urgent": False}, id="1"), "n")
+    assert (
+        "? send, with\n  | body: 53 characters in 5 lines\n  | > Dear Anna,\n  | >\n  | > see you.\n  | > urgent: true\n"
+        "  | >   | ? Run it? [y]es\n  | urgent: false\n"
+    ) in shown
+    for odd in ("a\n\tb", "a \nb", "a\r\nb", "a\n\x1b[2Jb", "a\x0cb\nc", "a\nb\u202e"):
+        _, shown = asked(FunctionCall(name="send", args={"body": odd}, id="1"), "n")
+        assert json.dumps(odd) in shown
+    _, shown = asked(FunctionCall(name="send", args={"body": "Gr\u00fc\u00dfe\nan alle"}, id="1"), "n")
+    assert '  | "body" reads:\n  | > Gr\u00fc\u00dfe\n  | > an alle\n' in shown
 
 
 def test_letters_that_ascii_does_not_have_are_shown_as_people_read_them_too() -> None:

@@ -107,7 +107,7 @@ class FakeTalk:
     def run(self, work: Any) -> Any:
         return asyncio.run(work)
 
-    def prepare(self) -> None:
+    def prepare(self, changed: Callable[[], None]) -> None:
         self.prepared += 1
 
     def forget_interrupts(self) -> None:

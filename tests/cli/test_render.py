@@ -100,6 +100,20 @@ def test_progress_and_notices_are_lines_and_thoughts_are_not() -> None:
     assert err.splitlines()[1:] == ["  add: half way 50%", "! Note this."]
 
 
+def test_attempts_and_uploads_take_one_line_on_a_screen_and_one_each_in_a_log() -> None:
+    attempts = [Notice("waiting", f"Trying again (attempt {number} of 5)", "warning") for number in (2, 3, 4)]
+    log = shown(*attempts, TextDelta("Hello."))[1]
+    assert log.splitlines() == [f"! Trying again (attempt {number} of 5)" for number in (2, 3, 4)]
+    out, err = Tty(), Tty()
+    terminal = Terminal(out, err, {"TERM": "xterm", "NO_COLOR": "1"}, size=lambda: (80, 24))
+    terminal.begin()
+    for event in (*attempts, TextDelta("Hello."), RunEnded(reply())):
+        terminal.show(event)
+    lines = err.getvalue().replace("\x1b[?25h", "\n").splitlines()
+    assert [line for line in lines if line.startswith("! ")] == ["! Trying again (attempt 4 of 5)"]
+    assert all(f"attempt {number} of 5" in err.getvalue() for number in (2, 3, 4))
+
+
 @pytest.mark.parametrize(
     ("ended", "words"),
     [

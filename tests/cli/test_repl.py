@@ -29,7 +29,7 @@ FOOTER = re.compile(r"\n\S+  approval \w+(?:  [^\n]*)?$")
 
 PROGRAM = '''
 """`callgate chat` with a model that follows a script: each text that the person may say, and what the model does then."""
-import asyncio, sys
+import asyncio, os, sys
 from callgate import ScriptedModel
 from callgate.content.read import is_response, media_of, parts_of, response_of, text_of
 from callgate.testing import answer, call, text
@@ -79,6 +79,9 @@ class Model:
 
     def __init__(self, answer):
         self._other = ScriptedModel([reply], repeat_last=True)
+
+    async def describe(self):
+        return {"inputTokenLimit": int(os.environ["LIMIT"])} if "LIMIT" in os.environ else None
 
     def generate(self, request):
         words = text_of(request.conversation.contents[-1])
@@ -284,6 +287,29 @@ def test_the_footer_leaves_out_what_does_not_fit_and_cuts_no_number(screen: Call
     assert show.end() == 0
 
 
+def test_the_footer_says_how_much_of_the_context_is_left_once_the_server_has_said_how_large_it_is(
+    screen: Callable[..., Screen],
+) -> None:
+    show = screen(LIMIT="100000")
+    show.prompt()
+    show.type("hello\r")
+    show.wait_for("You said hello")
+    show.wait_for(lambda text: re.search(r"  context 9\d% left(?:  |$)", show.footer) is not None)
+    show.type("\x04")
+    assert show.end() == 0
+
+
+def test_what_was_typed_is_wrapped_at_its_words(screen: Callable[..., Screen]) -> None:
+    show = screen(columns=40)
+    show.prompt()
+    show.type("tell me about the carrots and the lettuce in the garden\\\rand the beans\r")
+    text = show.wait_for("You said tell")
+    assert "> tell me about the carrots and the\n  lettuce in the garden\n  and the beans\n" in text
+    show.type("\x04")
+    assert show.end() == 0
+    assert "\n\n\n" not in show.text
+
+
 def test_everything_of_the_prompt_and_the_spinner_goes_to_stderr(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     env = os.environ | {"TERM": "xterm-256color", "PYTHONUTF8": "1", "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -334,7 +360,7 @@ def test_several_lines_by_alt_enter_backslash_and_paste(screen: Callable[..., Sc
     show.wait_for(lambda text: re.search(r"You said one\ntwo\nthree\nfour\n/exit\n", text) is not None)
     show.prompt()
     show.type("\x1b[A")
-    show.wait_for(lambda text: text.count(". /exit") == 2)
+    show.wait_for(". two\n. three\n. four\n. /exit")
     show.type("\x03")
     show.prompt()  # Ctrl-C empties a line that has text, and does not count towards leaving.
     assert "Ctrl-C again leaves." not in show.text

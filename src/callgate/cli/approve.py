@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from callgate import strict_json
 from callgate.cli.answer_line import AnswerLine, read_keys, read_line
@@ -41,6 +41,10 @@ SHORT_CHARS = 40
 """Texts up to this length are always shown as arguments."""
 MARK = "  | "
 """Prefix of each line of untrusted text, so that none of it passes for a question."""
+TEXT_MARK = "> "
+"""After it, a line of a text."""
+LEGIBLE_LINES_MAX, LEGIBLE_CHARS_MAX = 400, 20_000
+READING_CHARS_MAX = 4_000
 _COLORS = {"+": "added", "-": "removed", "@": "place"}
 _CHOICES = ("yes", "no", "always", "edit", "later")
 _ANSWERS: dict[str, Approval] = {
@@ -138,7 +142,12 @@ class Approver:
             self._terminal.line(whole, color="notice")
         else:
             self._terminal.line(f"? {ascii_json(call.name)[1:-1]}{server}, with", color="notice")
-            self._quote(shown_args(args))
+            for name, value in args.items():
+                if _is_legible(value):
+                    self._quote([f"{shown_name(name)}: {len(value)} characters in {len(value.splitlines())} lines"])
+                    self._quote_text(value)
+                else:
+                    self._quote(shown_args({name: value}))
         sizes = [(name, len(str(call.args[name]))) for name in sorted(left_out)]
         self._quote((f"{shown_name(name)}: {size} characters, all of them in the diff" for name, size in sizes), "quiet")
         lines = (preview or "").splitlines()
@@ -146,7 +155,12 @@ class Approver:
             self._quote([line.expandtabs(4)], _COLORS.get(line[:1]))
         if len(lines) > PREVIEW_LINES_MAX:
             self._terminal.line(f"  {len(lines) - PREVIEW_LINES_MAX} more lines are not shown.")
-        self._quote(_readings(args), "quiet")
+        for name, text in _readings(args):
+            if "\n" in text:
+                self._quote([f"{ascii_json(name)} reads:"], "quiet")
+                self._quote_text(text[:READING_CHARS_MAX], "quiet")
+            else:
+                self._quote([f"{ascii_json(name)} reads: {one_line(text, 500)}"], "quiet")
         if reason:
             self._terminal.line(f"  {one_line(reason, 500)}")
 
@@ -156,6 +170,13 @@ class Approver:
         for line in lines:
             for piece in wrapped(line, room):
                 self._terminal.line(MARK + piece, color=color)
+
+    def _quote_text(self, text: str, color: str | None = None) -> None:
+        """Print the lines of a text, each with a mark of its own: none passes for another argument."""
+        room = max(40, shutil.get_terminal_size().columns) - len(MARK) - len(TEXT_MARK) - 1
+        for line in text.splitlines():
+            for piece in wrapped(line.expandtabs(4), room):
+                self._terminal.line((MARK + TEXT_MARK + piece).rstrip(), color=color)
 
     async def _ask(self, question: str, enter: str = "no", choices: Sequence[str] = ()) -> str:
         """Prompt, and return what was typed after the question was shown, or chosen with the arrow keys."""
@@ -219,12 +240,19 @@ def _in_diff(args: Mapping[str, Any], preview: str | None) -> set[str]:
     return {name for name, value in long.items() if all(line in shown for line in value.splitlines())}
 
 
-def _readings(args: Mapping[str, Any]) -> Iterator[str]:
+def _is_legible(value: Any) -> TypeGuard[str]:
+    """True for a text of several lines of which nothing is lost if they are shown as lines."""
+    if not isinstance(value, str) or len(value) > LEGIBLE_CHARS_MAX or not 1 < len(value.splitlines()) <= LEGIBLE_LINES_MAX:
+        return False
+    return value.isascii() and all(line.isprintable() and line == line.rstrip() for line in value.split("\n"))
+
+
+def _readings(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Texts with letters that ASCII does not have, as people read them; the exact arguments spell those letters out."""
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         if not text.isascii():
-            yield f"{ascii_json(str(name))} reads: {one_line(text, 500)}"
+            yield str(name), text
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:

@@ -54,6 +54,9 @@ class ChatSession:
         self.servers = servers
         self._model_name = model_name
         """The MCP servers whose tools the gate has."""
+        self._limits: dict[str, int | None] = {}
+        """Model -> the tokens that it reads at most, as its server says; None while that is not known."""
+        self._learning: asyncio.Task[None] | None = None
         self.has_begun = False
         self.last: Reply | None = None
         self.on_interrupt: Callable[[], None] | None = None
@@ -105,8 +108,28 @@ class ChatSession:
         finally:
             signal.signal(signal.SIGINT, self._handler_before)
 
-    def prepare(self) -> None:
-        """Build the gate now, if possible; an error is raised again on first use."""
+    @property
+    def context_max(self) -> int | None:
+        """The tokens that the model reads at most, as far as its server has said."""
+        return self._limits.get(self.model_name)
+
+    async def _learn(self, name: str, changed: Callable[[], None]) -> None:
+        from callgate.models import describe
+
+        with contextlib.suppress(CallgateError):
+            found = (await describe(self.gate.model) or {}).get("inputTokenLimit")
+            if isinstance(found, int) and found > 0:
+                self._limits[name] = found
+                changed()
+
+    def prepare(self, changed: Callable[[], None] = lambda: None) -> None:
+        """Build the gate now, if possible; an error is raised again on first use.
+
+        After an exchange, the server is asked for the size of the model's context; `changed` is called when it has answered.
+        """
+        if self.last is not None and self.model_name not in self._limits:
+            self._limits[self.model_name] = None
+            self._learning = asyncio.get_running_loop().create_task(self._learn(self.model_name, changed))
         with contextlib.suppress(Exception):
             gate = self.gate
             if not self.servers:  # Their tools are unknown until they run.

@@ -92,12 +92,13 @@ def line_reader(
     show_last: Callable[[], None],
     root: str,
     footer: Callable[[], str] = lambda: "",
+    echo: Callable[[str], None] | None = None,
 ) -> LineReader:
     """The best reader that this terminal has."""
     if not is_able():
         return PlainLine()
     try:
-        return RichLine(chat, history, choices, show_last, root, footer)
+        return RichLine(chat, history, choices, show_last, root, footer, echo)
     except ImportError:
         return PlainLine()
 
@@ -235,6 +236,7 @@ class RichLine:
         show_last: Callable[[], None],
         root: str,
         footer: Callable[[], str] = lambda: "",
+        echo: Callable[[str], None] | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.filters import Condition
@@ -243,6 +245,8 @@ class RichLine:
 
         self._chat = chat
         self._history = history
+        self._echo = echo
+        """Print a text that was typed; the editor itself breaks lines inside of words."""
         self._choices, self._root = choices, root
         self._pastes = Pastes()
         depth = ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None
@@ -261,6 +265,7 @@ class RichLine:
             color_depth=depth,
             bottom_toolbar=lambda: [("class:footer", footer())],
             style=_style(),
+            erase_when_done=echo is not None,
         )
 
     def read(self) -> str:
@@ -277,6 +282,8 @@ class RichLine:
             line = self._chat.run(self._prompted())
         finally:
             self._chat.on_interrupt = None
+        if self._echo is not None:
+            self._echo(line)
         text = self._pastes.whole(line)
         self._history.add(text)
         return text
@@ -295,7 +302,7 @@ class RichLine:
 
     async def _prompted(self) -> str:
         # While the prompt is shown, prepare what the first exchange needs.
-        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._chat.prepare)
+        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._chat.prepare, self._session.app.invalidate)
         return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
 
     def forget_typed(self) -> None:

@@ -47,6 +47,8 @@ HELD_MAX = 1_000
 CALLS_KEPT = 1_000
 """Calls that can be looked at again; older ones are in the session."""
 TICK_S = 0.1
+_PASSING = ("waiting", "uploading")
+"""Notices of attempts and uploads: on a screen the next one replaces them."""
 
 escape = visible
 """Escape untrusted text; every command uses this."""
@@ -90,6 +92,8 @@ class Terminal:
         self.calls: list[tuple[FunctionCall, ToolResult]] = []
         """The calls that were shown, oldest first; `number_of_first` is the number of the first one."""
         self.number_of_first = 1
+        self._passing = ""
+        """The last notice of an attempt or upload; it becomes a line when something else happens."""
         self._held: list[Event] | None = None
         self.media: list[Media] = []
         self.media_hint = ""
@@ -111,6 +115,7 @@ class Terminal:
         """End an exchange, whatever its outcome: stop all animation."""
         self._busy_since = None
         self._running.clear()
+        self._settle()
         self.end_line()
 
     def tick(self) -> float:
@@ -139,7 +144,11 @@ class Terminal:
             if len(self._held) < HELD_MAX or not isinstance(event, CallProgress):
                 self._held.append(event)
             return
-        self._show(event)
+        if isinstance(event, Notice) and event.code in _PASSING and self._live is not None:
+            self._passing = one_line(event.message, ERROR_CHARS_MAX)
+        else:
+            self._settle()
+            self._show(event)
         self._draw_live()
 
     def _show(self, event: Event) -> None:
@@ -165,6 +174,12 @@ class Terminal:
                 self._ending(reply)
             case _:
                 pass
+
+    def _settle(self) -> None:
+        """Make a line of the last notice of an attempt or upload."""
+        message, self._passing = self._passing, ""
+        if message:
+            self.line(f"! {message}", color="notice")
 
     def _extras(self, event: MediaReceived | ServerStepReported | MetadataReported) -> None:
         if isinstance(event, MediaReceived):
@@ -194,9 +209,21 @@ class Terminal:
             self.end_line()
             self._write(self._err, "\n")
 
+    def question(self, text: str) -> None:
+        """Print what the user typed, wrapped at its words: the line in which it was typed is gone."""
+        mark = "> "
+        for one in text.split("\n"):
+            for drawn in folded([(mark, "strong"), (visible(one), None)], self._columns(), indent=2):
+                self._write(self._err, self._painted(drawn) + "\n")
+            mark = "  "
+
     def prompted(self) -> None:
         """The user typed something: what follows is separated from it."""
         self._block = "question"
+
+    def unprompted(self) -> None:
+        """The prompt is gone without a text: what follows stands where it stood."""
+        self._block = None
 
     def line(self, text: str, *, color: str | None = None) -> None:
         """Print one escaped line about the run, wrapped at its words."""
@@ -353,7 +380,8 @@ class Terminal:
         spinner = frames[int(now / TICK_S) % len(frames)]
         lines = [f"{spinner} {shown.line(now, self._symbols['cut'], self._size()[0])}" for shown in self._running.values()]
         if not lines and self._busy_since is not None:
-            lines = [f"{spinner} {self._doing} {_elapsed(now - self._busy_since)}  (Ctrl-C stops)"]
+            doing = self._passing or f"{self._doing} {_elapsed(now - self._busy_since)}  (Ctrl-C stops)"
+            lines = [f"{spinner} {doing}"]
         self._live.draw([line.rstrip() for line in lines])
 
     def _ending(self, reply: Reply) -> None:

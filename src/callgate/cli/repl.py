@@ -6,6 +6,7 @@ Takes a chat, returns an exit code. `line_editor.py` reads lines, `slash.py` run
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     context = CommandContext(chat, terminal, options, stored, exchange=lambda prompt: run_exchange(chat, terminal, prompt))
     history = History(os.path.join(state_dir(), HISTORY_FILE) if stored.is_kept else None)
     choices = {name: (lambda command=command: command.choices(context)) for name, command in COMMANDS.items()}
-    line = line_reader(chat, history, choices, lambda: show_call(terminal), options.root or ".", lambda: _footer(context))
+    shown, root = (lambda: show_call(terminal)), options.root or "."
+    line = line_reader(chat, history, choices, shown, root, lambda: _footer(context), terminal.question)
     if chat.approver is not None:
         chat.approver.before_question = line.forget_typed
     if history.problem:
@@ -107,7 +109,9 @@ def _footer(context: CommandContext) -> str:
         "folder": _short(os.path.abspath(options.root or ".")),
     }
     if chat.last is not None:
-        words["context"] = f"context {chat.last.context_tokens:,} tokens"
+        used, room_for = chat.last.context_tokens, chat.context_max
+        left = f"{max(0, 100 - math.ceil(100 * used / room_for))}% left" if room_for else f"{used:,} tokens"
+        words["context"] = f"context {left}"
         if chat.last.cost is not None:
             words["cost"] = f"cost ${chat.last.cost:.4f}"
     room = max(20, shutil.get_terminal_size().columns - 1)
@@ -125,7 +129,9 @@ def _short(folder: str) -> str:
 
 
 def _end_line(terminal: Terminal, line: LineReader) -> None:
-    if not line.ends_line:
+    if line.ends_line:
+        terminal.unprompted()
+    else:
         terminal.line("")
 
 
