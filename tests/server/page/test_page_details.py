@@ -100,3 +100,8 @@ def test_a_phone_is_not_told_of_keys(visitor: Callable[..., Any]) -> None:
     phone.open()
     expect(phone.page.locator(".starters button").first).to_be_visible()
     expect(phone.page.locator(".welcome .keyed")).to_be_hidden()
+    phone.say("write that I need butter")
+    expect(phone.page.locator("[data-answer=yes]")).to_be_visible()
+    expect(phone.page.locator("[data-answer=yes] kbd")).to_be_hidden()
+    phone.decide("no")
+    phone.rest()
