@@ -91,13 +91,6 @@ async function request(method, path, options = {}) {
   }
 }
 
-/** The body of an answer; one that breaks off is as if there were none. */
-const bodyOf = (response) =>
-  response.json().catch(() => {
-    heard(false);
-    throw new Unreachable("The service cannot be reached.");
-  });
-
 async function json(method, path, body) {
   const response = await request(method, path, { body });
   return response.status === 204 ? {} : bodyOf(response);
