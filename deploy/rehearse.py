@@ -3,9 +3,12 @@
 Paths of the container are moved into the folder; what would change this machine (a user) is skipped, and said. At the end
 the service is started as the container would start it, asked for its health as the container would ask, and stopped.
 
-    python deploy/rehearse.py [--offline]        ends with 1 if a step fails
+    python deploy/rehearse.py [--offline] [--build-arg NAME=VALUE] [--env NAME=VALUE] [-- WORD ...]
+                                                 ends with 1 if a step fails
 
-`--offline` installs callgate without what it depends on, and borrows that from the Python that runs this file.
+`--build-arg` and `--env` are those of a container engine, and so are the words, which `callgate serve` gets: with
+`--build-arg EXTRAS=cli,mcp,server,postgres,ray`, `-T tools.py --workers ray://head:10001` is tried too. `--offline` installs
+callgate without what it depends on, and borrows that from the Python that runs this file.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -32,7 +37,7 @@ PROJECT = HERE.parent
 SKIPPED = {"useradd": "it would make a user on this machine"}
 """First words of commands that are not run, and why."""
 IGNORED = ("USER", "VOLUME", "EXPOSE", "STOPSIGNAL")
-PATIENCE_S = 60
+PATIENCE_S = 180
 PORT = "8081"
 
 
@@ -57,8 +62,9 @@ class Stage:
 class Rehearsal:
     """Carries out a container file line by line."""
 
-    def __init__(self, folder: Path, *, offline: bool) -> None:
+    def __init__(self, folder: Path, given: Mapping[str, str], *, offline: bool) -> None:
         self.folder = folder
+        self.given = given
         self.offline = offline
         self.stages: dict[str, Stage] = {}
         self.arguments: dict[str, str] = {}
@@ -86,7 +92,7 @@ class Rehearsal:
 
     def do_arg(self, rest: str) -> None:
         name, _, value = rest.partition("=")
-        self.arguments[name] = value
+        self.arguments[name] = self.given.get(name, value)
 
     def do_env(self, rest: str) -> None:
         name, _, value = rest.partition("=")
@@ -147,6 +153,10 @@ class Rehearsal:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"the service is not healthy; it ended with {process.poll()}")
                 time.sleep(0.2)
+            while (token := more.get("CALLGATE_TOKEN")) and not all(pool["ready"] for pool in _workers(port, token)):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit("no worker of the service is ready")
+                time.sleep(0.2)
             process.send_signal(signal.SIGTERM)
             if (code := process.wait(PATIENCE_S)) != 0:
                 raise SystemExit(f"the service ended with {code} instead of 0")
@@ -157,6 +167,17 @@ class Rehearsal:
 
 def _holds_packages(path: str) -> bool:
     return Path(path).name == "site-packages"
+
+
+def _workers(port: str, token: str) -> list[dict[str, object]]:
+    """The pools of workers that the service reports."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/health", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+        return json.load(answer)["workers"]
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (one.partition("=") for one in given)}
 
 
 def unit_command(file: Path) -> list[str]:
@@ -170,12 +191,17 @@ def unit_command(file: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="more words for the container's service")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="callgate-deploy-") as folder:
-        rehearsal = Rehearsal(Path(folder), offline=given.offline)
+        rehearsal = Rehearsal(Path(folder), _pairs(given.build_arg), offline=given.offline)
         rehearsal.carry_out(HERE / "Containerfile")
+        if unknown := set(rehearsal.given) - set(rehearsal.arguments):
+            raise SystemExit(f"the container file has no argument {', '.join(sorted(unknown))}")
         token = {"CALLGATE_TOKEN": "a-token-for-the-rehearsal"}
-        rehearsal.start_and_stop(rehearsal.entry, **token)
+        rehearsal.start_and_stop([*rehearsal.entry, *given.words], **token, **_pairs(given.env))
         print("the container's service is healthy, and ends with 0", flush=True)
         rehearsal.start_and_stop(unit_command(HERE / "callgate.service"))
         print("the unit's service is healthy, and ends with 0", flush=True)
