@@ -16,6 +16,8 @@ import pytest
 from callgate import Gate, Policy, ScriptedModel
 from callgate.machine.facts import Fact
 from callgate.server import Service, ServiceOptions, audit_probe, health, shared_metrics
+from callgate.server.counters import opening
+from callgate.server.metrics import text_of
 from callgate.server.peers import Peers
 from callgate.store import MemoryStore
 from callgate.testing import call
@@ -93,8 +95,11 @@ def test_every_process_tells_what_all_of_them_have_counted(start: Any) -> None:
     assert [one['callgate_run_seconds_bucket{le="+Inf"}'] for one in found] == [6, 6, 6]
     assert len({one["process_start_time_seconds"] for one in found}) == 1
     text = sites[0].get("/metrics").body.decode().splitlines()
-    types = [line for line in text if line.startswith("# TYPE")]
-    assert len(types) == len(set(types))
+    for part in (text, asyncio.run(text_of(sites[0].service)).splitlines()):
+        meanings = [line.split(" ", 3)[2] for line in part if line.startswith("# HELP")]
+        types = [line.split(" ")[2] for line in part if line.startswith("# TYPE")]
+        assert meanings == types
+        assert len(types) == len(set(types))
 
 
 def test_no_counter_goes_back_when_a_process_ends_and_another_takes_its_place(start: Any) -> None:
@@ -120,7 +125,8 @@ def test_the_folder_of_the_processes_has_nothing_that_answers_but_metrics_and_mc
 
 
 def test_gauges_of_one_thing_that_all_share_are_not_added_up() -> None:
-    text = "# TYPE callgate_approvals_waiting gauge\ncallgate_approvals_waiting 2\n# TYPE a gauge\na 1.5\n"
+    shared = [*opening("callgate_approvals_waiting", "gauge"), "callgate_approvals_waiting 2"]
+    text = "\n".join([*shared, "# TYPE a gauge", "a 1.5", ""])
     parts = [shared_metrics._parsed(text)] * 2
     assert shared_metrics.added(parts) == text.replace("a 1.5", "a 3")
 

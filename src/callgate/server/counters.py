@@ -12,10 +12,54 @@ from callgate.types import Usage
 if TYPE_CHECKING:
     from callgate.server.runs import Run
 
-__all__ = ["BOUNDS_S", "Histogram", "Metrics"]
+__all__ = ["BOUNDS_S", "Histogram", "Metrics", "opening"]
 
 LABELS_MAX = 500
 """Different values of one label before further ones are counted as `other`."""
+MEANINGS = {
+    "callgate_abandoned_threads": "Threads of tools that were left at their deadline and still run.",
+    "callgate_access_file_invalid": "Is 1 while something is wrong with the access file.",
+    "callgate_access_log_failures_total": "Lines of the access log that could not be written.",
+    "callgate_approvals_waiting": "Calls that wait for a person in all sessions of the store; use max over processes.",
+    "callgate_audit_failing": "Is 1 while the audit log cannot be written, and every call is refused.",
+    "callgate_audit_failures_total": "Failed writes of the audit log.",
+    "callgate_call_seconds": "Duration of calls.",
+    "callgate_calls_total": "Calls by tool and final state.",
+    "callgate_endpoint_down": "Is 1 while the circuit breaker of a model's endpoint is open.",
+    "callgate_endpoint_pause_seconds": "Seconds left of the pause that the rate limit of a model's endpoint asked for.",
+    "callgate_followers": "Clients that follow the events of a run.",
+    "callgate_http_requests_total": "Answers by method, route and status.",
+    "callgate_kept_bytes": "Bytes of events kept for clients.",
+    "callgate_leases_busy_total": "Sessions that another process held when they were asked for.",
+    "callgate_leases_lost_total": "Sessions that another process took over.",
+    "callgate_processes_silent": "Processes of the service that did not answer when the metrics were read.",
+    "callgate_run_seconds": "Duration of runs.",
+    "callgate_runs_live": "Runs in progress.",
+    "callgate_runs_total": "Runs by finish reason, or by error code.",
+    "callgate_sessions_swept_total": "Sessions deleted by their age.",
+    "callgate_store_connections": "Connections to the database.",
+    "callgate_store_connections_cut_total": "Connections closed because the database did not answer.",
+    "callgate_store_connections_opened_total": "Connections opened.",
+    "callgate_store_failures_total": "Operations on the store that failed with an error of the database.",
+    "callgate_store_retries_total": "Retries because of locks of other transactions, or of a database that is away.",
+    "callgate_store_seconds": "Duration of operations on the store, with the wait for a connection.",
+    "callgate_store_waiting": "Operations on the store that no connection has begun.",
+    "callgate_store_writes_failing": "Is 1 after a failed write, until facts are written again.",
+    "callgate_tls_certificate_expires_seconds": "Expiry of the certificate, in seconds since 1970.",
+    "callgate_tokens_total": "Tokens of models by kind.",
+    "callgate_worker_deaths_total": "Workers that died or were killed.",
+    "callgate_workers": "Workers by pool and state.",
+    "process_open_fds": "Open file descriptors.",
+    "process_resident_memory_bytes": "Resident memory.",
+    "process_start_time_seconds": "Start of the service, in seconds since 1970.",
+}  # fmt: skip
+"""Each metric, and its meaning for those who see its name in a dashboard's list."""
+
+
+def opening(name: str, kind: str) -> list[str]:
+    """Return the lines that stand before the samples of a metric: its meaning and its type."""
+    known = [f"# HELP {name} {MEANINGS[name]}"] if name in MEANINGS else []
+    return [*known, f"# TYPE {name} {kind}"]
 
 
 class Metrics:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from callgate.errors import StoreError
 from callgate.server import access_log
 from callgate.server.approvals import count_waiting
-from callgate.server.counters import BOUNDS_S, Histogram
+from callgate.server.counters import BOUNDS_S, Histogram, opening
 from callgate.server.identity import trouble_of
 from callgate.server.openapi import Operation, table
 from callgate.server.shared_metrics import PATH, SharedMetrics
@@ -81,14 +81,14 @@ async def _waiting(service: Service) -> int:
 
 
 def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Iterator[str]:
-    yield f"# TYPE {name} counter"
+    yield from opening(name, "counter")
     for key, count in sorted(counts.items(), key=repr):
         pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
         yield f"{name}{{{pairs}}} {count}" if pairs else f"{name} {count}"
 
 
 def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
-    yield f"# TYPE {name} histogram"
+    yield from opening(name, "histogram")
     count = 0
     for bound, number in zip((*map(str, BOUNDS_S), "+Inf"), histogram.buckets, strict=True):
         count += number
@@ -116,7 +116,7 @@ def _store_lines(store: object) -> Iterator[str]:
 
 def _certificate_lines(certificate: Certificate | None) -> Iterator[str]:
     """Yield the time of the certificate's expiry, in seconds since 1970, if it is known."""
-    yield "# TYPE callgate_tls_certificate_expires_seconds gauge"
+    yield from opening("callgate_tls_certificate_expires_seconds", "gauge")
     if certificate is not None and certificate.expires_s is not None:
         yield f"callgate_tls_certificate_expires_seconds {certificate.expires_s:.0f}"
 
@@ -129,7 +129,7 @@ def _endpoint_lines() -> Iterator[str]:
 
 
 def _labelled(name: str, values: Mapping[tuple[str], float]) -> Iterator[str]:
-    yield f"# TYPE {name} gauge"
+    yield from opening(name, "gauge")
     for (endpoint,), value in sorted(values.items()):
         yield f'{name}{{endpoint="{_escaped(endpoint)}"}} {value:g}'
 
@@ -141,7 +141,7 @@ def _worker_lines(toolsets: Iterable[object]) -> Iterator[str]:
         for toolset in toolsets
         if isinstance(health := getattr(toolset, "health", None), dict)
     ]
-    yield "# TYPE callgate_workers gauge"
+    yield from opening("callgate_workers", "gauge")
     for name, health in pools:
         for state in ("ready", "idle", "starting", "waiting"):
             yield f'callgate_workers{{pool="{_escaped(name)}",state="{state}"}} {health.get(state, 0)}'
@@ -150,7 +150,7 @@ def _worker_lines(toolsets: Iterable[object]) -> Iterator[str]:
 
 
 def _gauge(name: str, value: float) -> Iterator[str]:
-    yield f"# TYPE {name} gauge"
+    yield from opening(name, "gauge")
     yield f"{name} {value}"
 
 

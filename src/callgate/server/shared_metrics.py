@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from starlette.types import Message, Receive, Scope, Send
 
+from callgate.server.counters import opening
 from callgate.server.errors import HttpError
 from callgate.server.peers import PeerGoneError, Peers
 
@@ -120,7 +121,7 @@ def added(parts: Iterable[Samples]) -> str:
 
 def _lines(metrics: dict[tuple[str, str], dict[str, list[float]]]) -> Iterator[str]:
     for (name, kind), series in metrics.items():
-        yield f"# TYPE {name} {kind}"
+        yield from opening(name, kind)
         for key, values in series.items():
             value = _GAUGES.get(name, sum)(values)
             yield f"{key} {int(value) if value.is_integer() else value}"
@@ -133,7 +134,7 @@ def _parsed(text: str) -> Samples:
         if line.startswith("# TYPE "):
             name, kind = line.removeprefix("# TYPE ").split(" ")
             values = found.setdefault((name, kind), {})
-        else:
+        elif not line.startswith("#"):
             series, _, value = line.rpartition(" ")
             values[series] = float(value)
     return found
