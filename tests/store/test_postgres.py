@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -821,6 +821,59 @@ def test_facts_wait_for_the_disk_before_effects_or_always(postgres_url: str, dur
         await store.aclose()
 
     run(story())
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and says nothing, as a frozen one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        yield server
+
+
+def accepted(server: socket.socket) -> int:
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
+
+
+def test_of_several_servers_one_that_was_silent_is_tried_last(postgres_url: str, silent: socket.socket) -> None:
+    given = psycopg.conninfo.conninfo_to_dict(postgres_url)
+    hosts = {"host": f"127.0.0.1,{given['host']}", "port": f"{silent.getsockname()[1]},{given['port']}"}
+    url = psycopg.conninfo.make_conninfo(postgres_url, **hosts, target_session_attrs="read-write")
+    dialect = Postgres(url)
+    for _ in range(3):
+        dialect.connect().close()
+    assert accepted(silent) == 1  # Each try would cost its time-out.
+
+
+def test_that_none_of_several_servers_can_be_used_is_said_of_each(silent: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        ports = (silent.getsockname()[1], gone.getsockname()[1])
+    dialect = Postgres("postgresql://u@{0}:{1},{0}:{2}/d".format("127.0.0.1", *ports))
+    with pytest.raises(psycopg.OperationalError) as said:
+        dialect.connect()
+    assert [f"127.0.0.1:{port}: " in str(said.value) for port in ports] == [True, True]
+    assert dialect.passing(said.value) == "away"
+
+
+@pytest.mark.parametrize(
+    "more", ["port=1,2,3", "port=1,2 hostaddr=127.0.0.1,127.0.0.1", "port=1,2 load_balance_hosts=random"]
+)
+def test_an_order_of_servers_that_the_driver_knows_is_left_to_it(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[dict[str, Any]] = []
+
+    def connect(url: str, **options: Any) -> None:
+        tried.append(options)
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(psycopg.OperationalError):
+        Postgres(f"host=a,b {more}").connect()
+    assert [{"host", "port"} & set(options) for options in tried] == [set()]
 
 
 def test_a_durability_that_is_none_is_refused(postgres_url: str) -> None:

@@ -7,8 +7,11 @@ in transaction mode (pgbouncer) can stand in between; and a role that may not cr
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import socket
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callgate.config.url_secrets import shown_url, without_url_secrets
@@ -73,6 +76,8 @@ class Postgres:
         except ImportError:
             raise UsageError("sessions in PostgreSQL need the package psycopg: pip install 'callgate[postgres]'") from None
         self._url, self.is_read_only = url, read_only
+        self._silent_s: dict[tuple[str, str | None], float] = {}
+        """Servers of the URL that did not answer when they were tried last, and when that was."""
         limits = [f"SET LOCAL {name} = '{limit}'" for name, limit in LIMITS.items() if name not in url]
         self._begin = "; ".join([_BEGIN + " READ ONLY" if read_only else _BEGIN, *limits])
         # In one message with the others. A URL that sets it has chosen how durable everything is.
@@ -99,7 +104,7 @@ class Postgres:
         if "," in str(given.get("host", "")):  # Each of them is waited for, and the first may be the one that is gone.
             options |= {"connect_timeout": CONNECT_NEXT_S} if "connect_timeout" in options else {}
         options |= {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": None}
-        connection = self._psycopg.connect(self._url, **options)
+        connection = self._connected(_servers(given), options)
         encoding = connection.info.parameter_status("server_encoding")
         if encoding not in (None, *ENCODINGS):
             connection.close()
@@ -108,6 +113,24 @@ class Postgres:
                 "create one with ENCODING 'UTF8' TEMPLATE template0"
             )
         return connection
+
+    def _connected(self, servers: Sequence[tuple[str, str | None]], options: Mapping[str, Any]) -> Any:
+        """Connect to the first server that can be used. Those that were silent come last: each costs a time-out."""
+        if len(servers) < 2:
+            return self._psycopg.connect(self._url, **options)
+        failed: list[tuple[str, Exception]] = []
+        for server in sorted(servers, key=lambda server: self._silent_s.get(server, -math.inf)):
+            host, port = server
+            try:
+                connection = self._psycopg.connect(self._url, **options, host=host, port=port)
+            except self.errors as refusal:
+                if isinstance(refusal, self._psycopg.errors.ConnectionTimeout):
+                    self._silent_s[server] = time.monotonic()
+                failed.append((f"{host}:{port or 5432}", refusal))
+                continue
+            self._silent_s.pop(server, None)
+            return connection
+        raise type(failed[-1][1])("; ".join(f"{place}: {refusal}" for place, refusal in failed)) from None
 
     def connect_to_read(self) -> Any:
         """Open a connection: transactions say by themselves that they only read."""
@@ -230,3 +253,11 @@ class Postgres:
         if isinstance(error, self._psycopg.OperationalError):
             return f"the database {self.place} cannot be reached ({said}): see whether it runs and lets this user in"
         return f"the database {self.place} cannot be used: {said}"
+
+
+def _servers(given: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return the hosts and ports of a URL that names several; none if only the driver knows in which order to try them."""
+    hosts, ports = str(given.get("host") or "").split(","), str(given.get("port") or "").split(",")
+    if len(ports) not in (1, len(hosts)) or not all(hosts) or {"hostaddr", "load_balance_hosts"} & set(given):
+        return []
+    return [(host, port or None) for host, port in zip(hosts, ports * (len(hosts) // len(ports)), strict=True)]
