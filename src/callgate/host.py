@@ -1,7 +1,7 @@
 """Calls from inside a tool to other tools of the same gate, with the same permissions, wherever the tool runs.
 
 Takes a name and arguments, returns the value; any other outcome is raised as a `ToolError`. Decides nothing: it only
-finds the host of the tool, in this process or in the parent of a worker, and the user's elicitation callback.
+finds the host of the tool, in this process or in the parent of a worker, the user's elicitation callback, and the model.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ __all__ = ["call", "call_sync"]
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
 Person: TypeAlias = Callable[[Any], Awaitable[Any]]
 """Callback that answers a question."""
+LendModel: TypeAlias = Callable[[str, Any], Awaitable[Any]]
+"""Callback that sends a request to the model of the run, with the name of the server that it is for."""
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None, int] | None] = ContextVar("callgate_host", default=None)
-_PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)
+_RUN: ContextVar[tuple[Person | None, LendModel | None]] = ContextVar("callgate_run", default=(None, None))
 
 
 async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
@@ -85,23 +87,28 @@ def enter(context: ToolContext | Ask) -> None:
 
 
 class run_for:
-    """Set who answers questions for the code inside; None if there is no one to ask."""
+    """Set who answers questions for the code inside, and which model can be lent; None where there is nobody or none."""
 
-    __slots__ = ("_person", "_token")
+    __slots__ = ("_run", "_token")
 
-    def __init__(self, person: Person | None) -> None:
-        self._person = person
+    def __init__(self, person: Person | None, lend: LendModel | None = None) -> None:
+        self._run = (person, lend)
 
     def __enter__(self) -> None:
-        self._token = _PERSON.set(self._person)
+        self._token = _RUN.set(self._run)
 
     def __exit__(self, *exc: object) -> None:
-        _PERSON.reset(self._token)
+        _RUN.reset(self._token)
 
 
 def person_of_this_run() -> Person | None:
     """Return who answers questions for the gate that runs this tool, if there is one."""
-    return _PERSON.get()
+    return _RUN.get()[0]
+
+
+def model_of_this_run() -> LendModel | None:
+    """Return the model of the run that runs this tool, if there is one."""
+    return _RUN.get()[1]
 
 
 def _door() -> tuple[Ask, asyncio.AbstractEventLoop | None]:

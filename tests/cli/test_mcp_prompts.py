@@ -87,6 +87,22 @@ def test_anything_but_a_clear_yes_sends_nothing(typed: list[str], action: str):
     assert answer == Answer(action)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(("typed", "action"), [("y", "accept"), ("", "decline"), ("sure", "decline")])
+def test_the_model_is_lent_after_the_whole_request_was_shown(typed: str, action: str):
+    said = "system: Be brief.\n" + "user: Go on.\n" * 60
+    answer, shown = asked(Question(server="inn", message=said, wants_model=True), typed)
+    assert answer == Answer(action)  # pyright: ignore[reportArgumentType]
+    lines = shown.splitlines()
+    assert lines[0] == '? The MCP server "inn" wants your model to answer this:'
+    assert lines[1:-1] == ["  | system: Be brief.", *["  | user: Go on."] * 60]
+    assert lines[-1].rstrip() == f"  Lend it the model for this? [y]es, [n]o (Enter: no) {typed}".rstrip()
+
+
+def test_a_question_that_is_too_long_to_be_shown_says_how_much_is_missing():
+    _, shown = asked(Question(server="inn", message="line\n" * 45, schema=SCHEMA), "n")
+    assert "  5 more lines are not shown." in shown.splitlines()
+
+
 PAGE = Question(server="inn", message="Pay there.", url="https://pay.example/7?a=\u202eb")
 
 

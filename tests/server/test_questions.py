@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.mcp import McpServer
+from callgate.mcp import Host, McpServer, Sampling
 from callgate.testing import call
 
 pytestmark = pytest.mark.slow  # Each test starts a real server.
@@ -43,6 +43,17 @@ def test_a_question_is_an_event_and_its_answer_goes_to_the_server(serve) -> None
         assert stream.until("call_finished")["result"]["value"] == {"result": "4 outside=False"}
         assert stream.until("run_ended")["reply"]["text"] == "Booked."
     assert site.post(path, {"action": "cancel"}).error == (404, "not_waiting")
+
+
+def test_a_server_borrows_the_model_when_the_person_on_the_page_says_yes(serve) -> None:
+    server = McpServer("asking", command=[sys.executable, str(SERVER)], start_s=60, host=Host(sample=Sampling()))
+    site = serve(Gate(ScriptedModel([call("sample"), "Blue.", "Done."]), [server], policy=Policy(default="allow")))
+    with site.stream_chat({"prompt": "Go.", "session": "s"}) as stream:
+        asked = stream.until("question_asked")
+        assert (asked["wants_model"], asked["message"]) == (True, "user: Say it.\nat most 10 tokens")
+        site.post(f"/api/v1/questions/s/{asked['id']}", {"action": "accept"})
+        assert stream.until("call_finished")["result"]["value"] == {"result": "Blue."}
+        assert stream.until("run_ended")["reply"]["text"] == "Done."
 
 
 def test_a_run_that_nobody_follows_declines_at_once(serve) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from callgate.calls.slots import Slots
 from callgate.events import Event
-from callgate.host import Person
+from callgate.host import LendModel, Person
 from callgate.machine import facts
 from callgate.machine.calls import CallBatch
 from callgate.permission.approval import Approval
@@ -129,6 +129,8 @@ class CallEnvironment:
     """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
     """Callback for questions of tools."""
+    lend: LendModel | None = None
+    """The model of the run, for servers that may use it."""
     deps: Any = None
     """The object that the program passed to the run, for tools that declare it."""
     spans: Spans = NO_SPANS

@@ -288,7 +288,7 @@ class CallPipeline:
             error = f"The call was cancelled before it began, so it had no effect. {self._cancellation.pending}"
             cached = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
         definition = around.executor.definition(call.name)
-        with run_for(around.person), around.spans.started(call, definition):
+        with run_for(around.person, around.lend), around.spans.started(call, definition):
             known = cached is not None
             self._running[call.id] = CachedCall(cached, observer) if known else around.executor.start(call, observer)
 

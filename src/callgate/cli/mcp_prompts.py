@@ -28,6 +28,7 @@ __all__ = ["ServerAsker", "show_login"]
 MARK = "  | "
 TRIES_MAX = 3
 MESSAGE_LINES_MAX = 40
+MODEL_LINES_MAX = 400
 
 Say = Callable[[str], None]
 
@@ -53,12 +54,23 @@ class ServerAsker:
     async def elicit(self, question: Question) -> Answer:
         """Ask one question on behalf of a server."""
         async with self._approver.asking():
-            self._say(f"? The MCP server {ascii_json(question.server)} asks you:")
+            wants = "wants your model to answer this" if question.wants_model else "asks you"
+            self._say(f"? The MCP server {ascii_json(question.server)} {wants}:")
             room = max(40, shutil.get_terminal_size().columns) - len(MARK) - 1
             lines = [piece for line in question.message.splitlines() for piece in wrapped(line, room)]
-            for line in lines[:MESSAGE_LINES_MAX]:
+            most = MODEL_LINES_MAX if question.wants_model else MESSAGE_LINES_MAX
+            for line in lines[:most]:
                 self._say(MARK + line)
+            if len(lines) > most:
+                self._say(f"  {len(lines) - most} more lines are not shown.")
+            if question.wants_model:
+                return await self._loan()
             return await (self._page(question.url) if question.url is not None else self._form(question))
+
+    async def _loan(self) -> Answer:
+        from callgate.mcp import Answer
+
+        return Answer("accept" if await self._yes("Lend it the model for this? [y]es, [n]o") else "decline")
 
     async def _page(self, url: str) -> Answer:
         from callgate.mcp import Answer

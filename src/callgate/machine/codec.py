@@ -28,6 +28,7 @@ from callgate.machine.facts import (
     ModelAccepted,
     ModelAnswered,
     ModelFailed,
+    ModelLent,
     NestedCall,
     OutputChecked,
     Recovered,
@@ -52,6 +53,7 @@ _KINDS: dict[str, type[Any]] = {
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
     "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked, "inner_call": NestedCall,
     "renamed": Renamed, "model_accepted": ModelAccepted, "exchange_forgotten": ExchangeForgotten,
+    "model_lent": ModelLent,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

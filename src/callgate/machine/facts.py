@@ -49,6 +49,7 @@ __all__ = [
     "ModelAccepted",
     "ModelAnswered",
     "ModelFailed",
+    "ModelLent",
     "NestedCall",
     "OutputChecked",
     "Recovered",
@@ -197,6 +198,16 @@ class ModelFailed(Timestamped):
     """The class of the error, as in `AuthError`; empty in old journals."""
     partial: str = ""
     """Text of the answer that was already shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLent(Timestamped):
+    """A server of a running call was lent the model for one request; nothing of it is part of the conversation."""
+
+    server: str
+    model: str
+    usage: Usage = Usage()
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +361,7 @@ class Unreadable(Timestamped):
 JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
-    | OutputChecked | Renamed | ModelAccepted | ExchangeForgotten
+    | OutputChecked | Renamed | ModelAccepted | ModelLent | ExchangeForgotten
 )  # fmt: skip
 """The kinds of fact that have a form in the journal."""
 

@@ -326,6 +326,9 @@ class RunMachine:
         if self.phase == "asking":
             self._go_on()
 
+    def _model_lent(self, fact: facts.ModelLent) -> None:
+        self._spend(fact.usage, fact.cost)
+
     def _model_accepted(self, fact: facts.ModelAccepted) -> None:
         if self.phase == "asking":
             self.run.accepted, self.run.left = fact, None
@@ -480,6 +483,7 @@ class RunMachine:
         facts.ModelAnswered: _model_answered,
         facts.ModelFailed: _model_failed,
         facts.ModelAccepted: _model_accepted,
+        facts.ModelLent: _model_lent,
         facts.OutputChecked: _output_checked,
         facts.CallChecked: _call_fact,
         facts.CallDecided: _call_fact,

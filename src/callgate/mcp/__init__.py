@@ -5,7 +5,7 @@ A command or an address comes in, tools go out. The official SDK is imported whe
 
 from callgate.mcp.client_requests import elicit, roots, sample
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
-from callgate.mcp.host import Answer, Host, Question
+from callgate.mcp.host import Answer, Host, Question, Sampling
 from callgate.mcp.oauth_client import OAuthClient
 from callgate.mcp.offers import prompt, resource
 from callgate.mcp.overview import ServerOverview, overview
@@ -13,7 +13,7 @@ from callgate.mcp.resources import PromptArgument, Resource, ServerPrompt
 from callgate.mcp.server import McpServer, ServerStatus
 
 __all__ = [
-    "Answer", "Host", "McpServer", "OAuthClient", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
-    "ServerStatus", "ServersFile", "elicit", "mcp_servers_from_file", "overview", "prompt", "read_servers", "resource",
-    "roots", "sample",
+    "Answer", "Host", "McpServer", "OAuthClient", "PromptArgument", "Question", "Resource", "Sampling", "ServerOverview",
+    "ServerPrompt", "ServerStatus", "ServersFile", "elicit", "mcp_servers_from_file", "overview", "prompt", "read_servers",
+    "resource", "roots", "sample",
 ]  # fmt: skip

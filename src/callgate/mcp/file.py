@@ -10,14 +10,14 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError, UsageError
 from callgate.mcp.connection import ATTEMPT_S
-from callgate.mcp.host import Host
+from callgate.mcp.host import NOBODY, Host, Sampling
 from callgate.mcp.lock import lock_beside
 from callgate.mcp.oauth_client import oauth_client_of
 from callgate.mcp.server import START_S, McpServer
@@ -34,7 +34,8 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "command": (str, list), "args": list, "env": dict, "cwd": str, "url": str, "httpUrl": str, "type": str,
     "transport": str, "headers": dict, "timeout": (int, float), "startTimeout": (int, float),
     "start_s": (int, float), "startup_timeout_sec": (int, float), "startup_timeout_ms": (int, float),
-    "oauth": dict, "auth": dict, "trust": bool, "instructions": bool, "disabled": bool, "enabled": bool,
+    "oauth": dict, "auth": dict, "sampling": (bool, dict), "trust": bool, "instructions": bool, "disabled": bool,
+    "enabled": bool,
     "includeTools": list, "excludeTools": list, "disabledTools": list,
 }  # fmt: skip
 # Key of the time for starting -> its unit in milliseconds: ours, and those of other systems.
@@ -101,7 +102,8 @@ def servers_of(
     for name, row in rows.items():
         _read_row(name, row, os.environ if environ is None else environ, found, lock)
     for server in found.servers:
-        server.host = host or server.host
+        own = server.host
+        server.host = own if host is None else replace(host, sample=host.sample or own.sample)
     return found
 
 
@@ -140,11 +142,15 @@ def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
         if kind is None:
             if key not in _REMARKS:
                 said.append(f"{where}: the key {key!r} is not known and was ignored.")
-        elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        elif not isinstance(value, kind) or (isinstance(value, bool) and bool not in _kinds(kind)):
             said.append(f"{where}: {key!r} cannot be {strict_json.dump(value).decode()[:60]} and was ignored.")
         else:
             fields[key] = value
     return fields
+
+
+def _kinds(kind: type | tuple[type, ...]) -> tuple[type, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
 
 
 def _server(name: str, fields: JsonObject, said: list[str], lock: Path | None) -> McpServer:
@@ -183,8 +189,16 @@ def _server(name: str, fields: JsonObject, said: list[str], lock: Path | None) -
         exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],
         cwd=fields.get("cwd"),
         lock=lock,
+        host=NOBODY if (terms := fields.get("sampling")) in (None, False) else Host(sample=_sampling(terms)),
         transport=transport,
     )
+
+
+def _sampling(terms: JsonObject | bool) -> Sampling:
+    try:
+        return Sampling() if isinstance(terms, bool) else Sampling(**terms)
+    except TypeError:
+        raise UsageError("its 'sampling' must be true, or have the keys 'requests', 'tokens' and 'ask' only") from None
 
 
 def _texts(values: Any) -> dict[str, str] | None:

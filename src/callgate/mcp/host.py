@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from callgate.base_errors import expect
+from callgate.errors import UsageError
 from callgate.types import JsonObject
 
-__all__ = ["NOBODY", "Answer", "Elicit", "Host", "Login", "Question", "Sample"]
+__all__ = ["NOBODY", "Answer", "Elicit", "Host", "Login", "Question", "Sample", "Sampling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Question:
     """A JSON Schema of the fields to fill in."""
     url: str | None = None
     """The page to visit, instead of a form."""
+    wants_model: bool = False
+    """True if the server wants the gate's model to answer `message`; `accept` lends it for this one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,28 @@ Sample: TypeAlias = Callable[[str, JsonObject], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Terms on which a server is lent the model of the gate whose call is running (MCP: sampling), tools included.
+
+    The person is asked about each request by the same callback as questions of the server. Quotas, rates and budgets of
+    the run hold too, and the tokens count for it.
+    """
+
+    requests: int = 10
+    """The requests of the server in one run."""
+    tokens: int = 50_000
+    """The tokens of its requests in one run; none is made after that, and no answer may be longer than what is left."""
+    ask: bool = True
+    """False to lend the model without asking the person."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("requests", self.requests), ("tokens", self.tokens)):
+            if type(value) is not int or value < 1:
+                raise UsageError(f"Sampling({name}={value!r}): expected a number of at least 1")
+        expect(self.ask, bool, "Sampling(ask={})", "True or False")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The requests that servers may make. The others are declared as unsupported."""
 
@@ -60,8 +86,8 @@ class Host:
     """Callback that asks a person. The default is the gate's `elicit`, if it has one."""
     login: Login | None = None
     """Callback for the login of a person. Without it, a stored token is used and refreshed, but no login is started."""
-    sample: Sample | None = None
-    """Callback that asks a model for a server (MCP: sampling). Without it, servers cannot."""
+    sample: Sample | Sampling | None = None
+    """`Sampling()` lends the gate's model to servers (MCP: sampling); or a callback that asks another one."""
     roots: Sequence[str | Path] | Callable[[], Sequence[str | Path]] = ()
     """Folders that servers may work in (MCP: roots), or a function that returns those of now; see `roots_changed`."""
 

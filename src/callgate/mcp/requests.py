@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from callgate.errors import ToolNotDeclarableError
-from callgate.host import person_of_this_run
+from callgate.host import LendModel, model_of_this_run, person_of_this_run
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.errors import is_safe_page
-from callgate.mcp.host import Answer, Elicit, Host, Question
+from callgate.mcp.host import Answer, Elicit, Host, Question, Sampling
+from callgate.mcp.model_loans import Loans, RefusedError
 from callgate.mcp.server_logs import ServerLog
 from callgate.schema import check_arguments
 from callgate.types import JsonObject, ToolContext, ToolDefinition
@@ -24,6 +26,19 @@ from callgate.types import JsonObject, ToolContext, ToolDefinition
 __all__ = ["Requests"]
 
 logger = logging.getLogger("callgate.mcp")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """A call in flight."""
+
+    context: ToolContext
+    person: Elicit | None
+    """The person to ask."""
+    lend: LendModel | None
+    """The model of its run."""
 
 
 class Requests:
@@ -37,13 +52,14 @@ class Requests:
         self.log = ServerLog(server)
         self.updated: Callable[[str], None] = lambda uri: None
         """Called with the address of a resource that the server says has changed."""
-        self._calls: list[tuple[ToolContext, Elicit | None]] = []
-        """The calls in flight, each with the person to ask."""
+        self._calls: list[_Call] = []
+        """The calls in flight."""
+        self._loans = Loans(server, host.sample) if isinstance(host.sample, Sampling) else None
 
     @contextlib.contextmanager
     def during(self, context: ToolContext) -> Generator[None]:
         """Allow questions of the server while this call is in flight."""
-        call = (context, self._host.elicit or person_of_this_run())
+        call = _Call(context, self._host.elicit or person_of_this_run(), model_of_this_run())
         self._calls.append(call)
         try:
             yield
@@ -57,6 +73,8 @@ class Requests:
             "sampling_callback": self._sample if self._host.sample else None,
             "list_roots_callback": self._roots if self._host.roots else None,
         }
+        if self._loans is not None:
+            offered["sampling_capabilities"] = self._loans.capabilities()
         return {name: callback for name, callback in offered.items() if callback is not None}
 
     # Elicitation ----------------------------------------------------------------------------------------------------------
@@ -68,8 +86,7 @@ class Requests:
             logger.warning("mcp server %r: a question was declined unasked", self._server)
             return Answer("decline")
         with contextlib.ExitStack() as paused:
-            for context, _ in self._calls:
-                paused.enter_context(context.paused())
+            self._pause_calls(paused)
             paused.enter_context(self._clock.stopped())
             answer = await elicit(question)
         if answer.action == "accept" and question.schema is not None and (problems := _problems(question.schema, answer)):
@@ -79,8 +96,11 @@ class Requests:
 
     def _person(self) -> Elicit | None:
         """The person to ask. A server does not name the call of a question, so nobody is asked about others' calls."""
-        people = [elicit for _, elicit in self._calls]
-        return people[0] if people and all(elicit == people[0] for elicit in people) else None
+        return _only([call.person for call in self._calls])
+
+    def _pause_calls(self, paused: contextlib.ExitStack) -> None:
+        for call in self._calls:
+            paused.enter_context(call.context.paused())
 
     async def ask_to_visit(self, data: Any) -> bool:
         """Ask the person to visit the pages that an error names; whether all were visited."""
@@ -108,14 +128,19 @@ class Requests:
     async def _sample(self, context: Any, params: Any) -> Any:
         from mcp_types import INVALID_REQUEST, CreateMessageResult, ErrorData, TextContent
 
-        assert self._host.sample is not None
+        sample = self._host.sample
         if not self._calls:
             return ErrorData(code=INVALID_REQUEST, message="A model can be asked only while a call is under way")
         with contextlib.ExitStack() as paused:
-            for call, _ in self._calls:
-                paused.enter_context(call.paused())
+            self._pause_calls(paused)
             wanted = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-            words = await self._host.sample(self._server, wanted)
+            if self._loans is not None:
+                try:
+                    return await self._loans.answer(wanted, _only([call.lend for call in self._calls]), self.ask)
+                except RefusedError as refused:
+                    return ErrorData(code=refused.code, message=str(refused))
+            assert callable(sample)
+            words = await sample(self._server, wanted)
         return CreateMessageResult(role="assistant", model="callgate", content=TextContent(type="text", text=words))
 
     async def _roots(self, context: Any) -> Any:
@@ -125,6 +150,11 @@ class Requests:
         given = self._host.roots
         folders = _folders(given() if callable(given) else given)
         return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri()), name=folder.name) for folder in folders])
+
+
+def _only(found: Sequence[T | None]) -> T | None:
+    """Return the item that all calls in flight have in common; None if they differ."""
+    return found[0] if found and all(one == found[0] for one in found) else None
 
 
 def _folders(roots: Sequence[str | Path]) -> list[Path]:

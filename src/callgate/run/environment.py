@@ -9,6 +9,7 @@ from callgate.calls.environment import CallEnvironment
 from callgate.calls.nested import NestedCalls
 from callgate.calls.slots import Slots
 from callgate.run.context import RunContext
+from callgate.run.lent_model import LentModel
 
 __all__ = ["call_environment"]
 
@@ -33,6 +34,7 @@ def call_environment(run: RunContext) -> CallEnvironment:
         places=Slots(config.limits.parallel),
         scope_of=nested.scope_of,
         person=run.person,
+        lend=LentModel(run),
         deps=run.deps,
         spans=run.spans,
     )

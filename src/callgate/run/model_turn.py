@@ -33,7 +33,7 @@ from callgate.run.context import RunContext
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
 from callgate.user_code import text_of
 
-__all__ = ["ModelTurn", "ask_once", "prepare_model"]
+__all__ = ["ModelTurn", "ask_beside", "ask_once", "prepare_model"]
 
 logger = logging.getLogger("callgate.run")
 
@@ -78,7 +78,7 @@ class ModelTurn:
         request = run.config.request(run.declared, run.machine.conversation, command, stream=run.stream)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(run.config.model.name, request, command)
-        await run.cancellation.during(self._before_request())
+        await run.cancellation.during(_before_request(run))
         answer = _PartialAnswer(run.config.who)
         if run.partial is not None:
             run.partial.begin()
@@ -210,16 +210,6 @@ class ModelTurn:
             result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
             await self._run.emit(CallFinished(call, result))
 
-    async def _before_request(self) -> None:
-        """Wait until another request may be made, whatever it is for."""
-        if self._run.before_model is not None:
-            spent = self._run.machine.run
-            await self._run.before_model(spent.usage, spent.cost or 0.0)
-        if (wait_s := self._run.config.guard.model.book()) > 0:
-            message = f"Waiting {wait_s:.1f} s: the budget for requests is used up."
-            await self._run.emit(Notice("waiting", message, "warning"))
-            await asyncio.sleep(wait_s)
-
     # A history that is too long -------------------------------------------------------------------------------------------
 
     async def shorten(self, command: facts.Shorten) -> None:
@@ -256,17 +246,38 @@ class ModelTurn:
         # A summary is no part of the conversation that a server may keep.
         settings = {name: value for name, value in config.settings.items() if name not in ("store", "background")}
         request = ModelRequest(conversation=conversation, tool_choice="none", settings=settings, stream=False)
-        collector, who = Collector(), config.who
-        await self._before_request()
-        async with answering(config.model, request) as items:
-            async for item in items:
-                if isinstance(item, AnsweredBy):
-                    who = item
-                elif isinstance(item, dict):
-                    collector.feed(item)
-        answer = collector.close()
-        config.guard.model.used(answer.usage.total_tokens)
-        return answer.text.strip(), answer.usage, config.cost_of(answer.usage, who, answer.model)
+        answer, _, cost = await ask_beside(self._run, request)
+        return answer.text.strip(), answer.usage, cost
+
+
+async def ask_beside(run: RunContext, request: ModelRequest) -> tuple[ModelResponse, AnsweredBy, float | None]:
+    """Send a request of a run that is no part of its conversation; return the answer, who gave it, and its cost.
+
+    Raises:
+        ModelError: the model could not be reached, or its answer is invalid.
+    """
+    config = run.config
+    collector, who = Collector(), config.who
+    await _before_request(run)
+    async with answering(config.model, request) as items:
+        async for item in items:
+            if isinstance(item, AnsweredBy):
+                who = item
+            elif isinstance(item, dict):
+                collector.feed(item)
+    answer = collector.close()
+    config.guard.model.used(answer.usage.total_tokens)
+    return answer, who, config.cost_of(answer.usage, who, answer.model)
+
+
+async def _before_request(run: RunContext) -> None:
+    """Wait until another request may be made, whatever it is for."""
+    if run.before_model is not None:
+        spent = run.machine.run
+        await run.before_model(spent.usage, spent.cost or 0.0)
+    if (wait_s := run.config.guard.model.book()) > 0:
+        await run.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
+        await asyncio.sleep(wait_s)
 
 
 async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> ModelResponse:

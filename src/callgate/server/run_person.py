@@ -65,4 +65,10 @@ def question_json(question: Question) -> JsonObject:
         }
         for field in fields_of(question.schema or {})
     ]
-    return {"server": question.server, "message": question.message, "url": question.url, "fields": fields}
+    return {
+        "server": question.server,
+        "message": question.message,
+        "url": question.url,
+        "fields": fields,
+        "wants_model": question.wants_model,
+    }

@@ -8,13 +8,15 @@ import { oneLine, plain, shown } from "./text.js";
 const GUARD_MS = 600;
 
 export class QuestionForm {
-  /** `asked` is `{id, server, message, url, fields}`; `send` takes the answer's body, or throws a sentence. */
+  /** `asked` is `{id, server, message, url, fields, wants_model}`; `send` takes the answer's body, or throws a sentence. */
   constructor(asked, send) {
     this.send = send;
     this.since = performance.now();
     this.fields = (asked.fields || []).map((field) => new FormField(field));
     this.status = el("p", { class: "failed-line", role: "alert" });
-    const accept = asked.url ? "I am done there" : "Send";
+    const accept = asked.wants_model ? "Lend the model" : asked.url ? "I am done there" : "Send";
+    const wants = asked.wants_model ? " wants the model to answer this: " : " asks you: ";
+    const care = asked.wants_model ? "its answer goes to the server." : "never give a password or a key here.";
     this.buttons = [
       button(accept, { class: "primary", "data-reply": "accept", onclick: () => this.give("accept") }, "finished"),
       button("Decline", { "data-reply": "decline", onclick: () => this.give("decline") }, "denied"),
@@ -23,8 +25,8 @@ export class QuestionForm {
     this.node = el(
       "div",
       { class: "ask question", role: "group", "aria-label": `Question of ${oneLine(asked.server, 80)}` },
-      el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "The server ", shown(oneLine(asked.server, 80)), " asks you: "), "never give a password or a key here.")),
-      el("blockquote", {}, shown(String(asked.message || "").slice(0, 10_000))),
+      el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "The server ", shown(oneLine(asked.server, 80)), wants), care)),
+      el("blockquote", {}, shown(String(asked.message || "").slice(0, asked.wants_model ? 100_000 : 10_000))),
       asked.url && isSafe(asked.url) && el("p", {}, el("a", { href: asked.url, target: "_blank", rel: "noopener noreferrer", title: plain(asked.url) }, `Open ${oneLine(asked.url, 120)}`)),
       this.fields.map((field) => field.node),
       el("div", { class: "answers" }, this.buttons),
