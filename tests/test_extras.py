@@ -210,9 +210,30 @@ async def main():
 asyncio.run(main())
 """
 )
+KEYRING = """
+import keyring
+from keyring.backend import KeyringBackend
+from callgate.mcp.tokens import TokenFile
+
+class Box(KeyringBackend):
+    priority = 5
+    held = {}
+    def get_password(self, service, username):
+        return self.held.get((service, username))
+    def set_password(self, service, username, password):
+        self.held[service, username] = password
+    def delete_password(self, service, username):
+        del self.held[service, username]
+
+keyring.set_keyring(Box())
+tokens = TokenFile("tokens.json")
+tokens.update("https://a.example/mcp", tokens={"access_token": "Hello."})
+assert len(Box.held) == 1 and "Hello." not in open("tokens.json").read()
+print(TokenFile("tokens.json").read("https://a.example/mcp")["tokens"]["access_token"])
+"""
 USES = {
     "": ASK, "cli": CLI, "files": FILES, "mcp": MCP, "server": SERVER, "vertex": VERTEX, "postgres": POSTGRES, "otel": OTEL,
-    "local": LOCAL, "socks": SOCKS, "all": CLI,
+    "local": LOCAL, "socks": SOCKS, "keyring": KEYRING, "all": CLI,
 }  # fmt: skip
 """A real use of each extra, which ends with a greeting."""
 DEV_ONLY = ("pytest", "hypothesis", "google.genai", "openai", "ruff", "numpy", "uvloop")

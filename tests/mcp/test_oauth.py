@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import stat
 import sys
 import threading
 import time
+import types
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -419,3 +421,88 @@ def test_a_server_at_which_no_client_can_register_says_what_to_do():
 def test_settings_that_contradict_each_other_are_refused(fields: dict[str, Any], sentence: str):
     with pytest.raises(UsageError, match=sentence):
         OAuthClient(**fields)
+
+
+# A keyring ---------------------------------------------------------------------------------------------------------------
+
+
+class Keyring:
+    """A keyring with the functions of the package of that name."""
+
+    priority = 5.0
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], str] = {}
+        self.problem: Exception | None = None
+
+    def get_password(self, service: str, name: str) -> str | None:
+        if self.problem:
+            raise self.problem
+        return self.held.get((service, name))
+
+    def set_password(self, service: str, name: str, password: str) -> None:
+        if self.problem:
+            raise self.problem
+        self.held[service, name] = password
+
+    def delete_password(self, service: str, name: str) -> None:
+        del self.held[service, name]
+
+
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch, state: Path) -> Keyring:
+    box = Keyring()
+    module = types.ModuleType("keyring")
+    module.__spec__ = importlib.machinery.ModuleSpec("keyring", None)
+    module.get_keyring = lambda: box  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    return box
+
+
+def test_a_login_is_kept_in_the_keyring_and_the_file_has_the_address_only(keyring: Keyring, state: Path):
+    TokenFile().update("https://a.example/mcp", tokens={"access_token": "hush"})
+    TokenFile().update("https://me:pw@a.example/mcp", expires_at=5)
+    assert TokenFile().read("https://a.example/mcp") == {"tokens": {"access_token": "hush"}, "expires_at": 5}
+    assert list(keyring.held) == [("callgate mcp", "https://a.example/mcp")]
+    assert json.loads(state.read_text())["servers"] == {"https://a.example/mcp": {"keyring": True}}
+    assert TokenFile().forget("https://a.example/mcp")
+    assert (keyring.held, TokenFile().read("https://a.example/mcp")) == ({}, {})
+
+
+def test_a_login_of_the_file_moves_to_the_keyring_with_its_next_change(
+    keyring: Keyring, state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as before:
+        before.setattr(keyring, "priority", 0.5)  # A plain file of the package's, which is no better than ours.
+        TokenFile().update("https://a.example/mcp", tokens={"access_token": "hush"})
+    assert b"hush" in state.read_bytes()
+    assert TokenFile().read("https://a.example/mcp") == {"tokens": {"access_token": "hush"}}
+    TokenFile().update("https://a.example/mcp", expires_at=5)
+    assert b"hush" not in state.read_bytes()
+    assert TokenFile().read("https://a.example/mcp") == {"tokens": {"access_token": "hush"}, "expires_at": 5}
+
+
+def test_a_keyring_that_takes_nothing_costs_no_login(keyring: Keyring, state: Path, caplog: pytest.LogCaptureFixture):
+    keyring.problem = RuntimeError("locked")
+    TokenFile().update("https://a.example/mcp", tokens={"access_token": "hush"})
+    assert TokenFile().read("https://a.example/mcp") == {"tokens": {"access_token": "hush"}}
+    assert "the keyring does not take a login" in caplog.text
+
+
+def test_a_keyring_that_is_locked_or_gone_is_a_sentence(keyring: Keyring, monkeypatch: pytest.MonkeyPatch):
+    TokenFile().update("https://a.example/mcp", tokens={"access_token": "hush"})
+    keyring.problem = RuntimeError("locked")
+    with pytest.raises(UsageError, match="the keyring cannot be read: locked"):
+        TokenFile().read("https://a.example/mcp")
+    monkeypatch.setattr(keyring, "priority", 0)
+    with pytest.raises(UsageError, match="is kept in the keyring of the system, which is not there"):
+        TokenFile().read("https://a.example/mcp")
+
+
+def test_a_package_that_finds_no_keyring_is_no_error(keyring: Keyring, state: Path, monkeypatch: pytest.MonkeyPatch):
+    def none() -> None:
+        raise RuntimeError("no backend")
+
+    monkeypatch.setattr(sys.modules["keyring"], "get_keyring", none)
+    TokenFile().update("https://a.example/mcp", tokens={"access_token": "hush"})
+    assert b"hush" in state.read_bytes()

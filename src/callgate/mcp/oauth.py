@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -57,12 +57,12 @@ class OAuthSession:
         self.is_shut = False
         """True if another attempt would only ask the same person again."""
 
-    @contextlib.contextmanager
-    def opened(self) -> Generator[httpx2.Auth]:
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncGenerator[httpx2.Auth]:
         """The authentication of requests, for as long as the block lasts."""
         known: JsonObject = {}
         try:
-            known = self._tokens.read(self._url)
+            known = await asyncio.to_thread(self._tokens.read, self._url)
         except UsageError as error:
             # Most servers want no login, and are none the worse for it.
             self._unreadable = str(error)
@@ -129,10 +129,10 @@ class OAuthSession:
 
     async def _send_away(self, url: str) -> None:
         """Have the person log in, unless the token can be refreshed."""
-        known = self._tokens.read(self._url)
+        known = await asyncio.to_thread(self._tokens.read, self._url)
         if known.get("tokens", {}).get("refresh_token") and known.get("expires_at") != 0:
             assert self._provider is not None
-            self._tokens.update(self._url, expires_at=0)
+            await asyncio.to_thread(self._tokens.update, self._url, expires_at=0)
             self._provider.context.token_expiry_time = 1.0
             self.problem = "its token was refused and is being renewed"
             raise ServerFailedError(self.problem)
@@ -204,7 +204,7 @@ class _Storage:
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
-        known, context = self._file.read(self._url), self.context
+        known, context = await asyncio.to_thread(self._file.read, self._url), self.context
         if self._client.client_id is not None and known.get("client_id") != self._client.client_id:
             return None  # They were given to another client.
         tokens = _valid(OAuthToken, known.get("tokens"))
@@ -218,7 +218,8 @@ class _Storage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.context
-        self._file.update(
+        await asyncio.to_thread(
+            self._file.update,
             self._url,
             tokens=_plain(tokens),
             client_id=self._client.client_id,
@@ -233,11 +234,11 @@ class _Storage:
 
         if self._client.client_id is not None:
             return registered(self._client, self._redirect_uri, self.context.oauth_metadata)
-        known = self._file.read(self._url).get("client")
+        known = (await asyncio.to_thread(self._file.read, self._url)).get("client")
         return _valid(OAuthClientInformationFull, known) if self._with_client else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._file.update(self._url, client=_plain(client_info))
+        await asyncio.to_thread(self._file.update, self._url, client=_plain(client_info))
         self._with_client = True
 
 

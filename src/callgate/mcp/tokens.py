@@ -1,12 +1,16 @@
-"""The token file, readable by its owner alone.
+"""The stored logins: in the keyring of the system if there is one, else in a file that its owner alone can read.
 
 Addresses of servers come in, what is known of a login there goes out. Several processes may share the file: a change takes a
-lock, reads what is there, and replaces the file as a whole. What a token is good for is the SDK's business.
+lock, reads what is there, and replaces the file as a whole. Of a login in the keyring the file holds the address only. What
+a token is good for is the SDK's business. All of it may block, a keyring until a person has unlocked it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import logging
 import os
 import stat
 import sys
@@ -20,9 +24,15 @@ from callgate.config.known_secrets import remember_tokens
 from callgate.errors import JsonError, UsageError
 from callgate.types import JsonObject
 
-__all__ = ["TokenFile", "default_place"]
+__all__ = ["TokenFile", "default_place", "system_keyring"]
+
+logger = logging.getLogger("callgate.mcp")
 
 BYTES_MAX = 4 * 1024 * 1024
+SERVICE = "callgate mcp"
+"""The name of our entries in a keyring."""
+_ELSEWHERE: JsonObject = {"keyring": True}
+"""The row of a login that is in the keyring."""
 
 
 def default_place(env: Mapping[str, str] = os.environ) -> Path:
@@ -32,11 +42,25 @@ def default_place(env: Mapping[str, str] = os.environ) -> Path:
     return state / "callgate" / "mcp-tokens.json"
 
 
+def system_keyring() -> Any:
+    """The keyring of the system, if the package `keyring` is installed and finds a real one; else None."""
+    if importlib.util.find_spec("keyring") is None:
+        return None
+    try:
+        backend: Any = cast("Any", importlib.import_module("keyring")).get_keyring()
+        # The package's own files and stand-ins count for less than 1.
+        return backend if backend.priority >= 1 else None
+    except Exception as error:
+        logger.warning("the keyring cannot be used: %s", error)
+        return None
+
+
 class TokenFile:
     """The stored logins, by the URL of the server."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else default_place()
+        self._keyring: Any = system_keyring()
 
     def read(self, url: str) -> JsonObject:
         """The stored login for the URL; empty if there is none.
@@ -45,7 +69,7 @@ class TokenFile:
             UsageError: the file cannot be used.
         """
         row: Any = self._rows().get(_key(url))
-        return cast("JsonObject", row) if isinstance(row, dict) else {}
+        return self._from_keyring(url) if row == _ELSEWHERE else cast("JsonObject", row) if isinstance(row, dict) else {}
 
     def update(self, url: str, **fields: Any) -> None:
         """Keep these fields beside those that are known.
@@ -56,7 +80,8 @@ class TokenFile:
         remember_tokens(fields)
         with self._locked():
             rows = self._rows()
-            rows[_key(url)] = {**self.read(url), **fields}
+            row = {**self.read(url), **fields}
+            rows[_key(url)] = _ELSEWHERE if self._to_keyring(url, row) else row
             self._replace(rows)
 
     def forget(self, url: str) -> bool:
@@ -67,10 +92,42 @@ class TokenFile:
         """
         with self._locked():
             rows = self._rows()
-            was_there = rows.pop(_key(url), None) is not None
-            if was_there:
+            row = rows.pop(_key(url), None)
+            if row == _ELSEWHERE:
+                self._delete_from_keyring(url)
+            if row is not None:
                 self._replace(rows)
-        return was_there
+        return row is not None
+
+    def _from_keyring(self, url: str) -> JsonObject:
+        if self._keyring is None:
+            raise UsageError(
+                f"the login at {_key(url)} is kept in the keyring of the system, which is not there: install the package "
+                "keyring and unlock it, or log in again after `callgate mcp logout`"
+            )
+        try:
+            found: str | None = self._keyring.get_password(SERVICE, _key(url))
+            row: Any = strict_json.parse(found) if found else {}
+        except Exception as error:  # Each backend has exceptions of its own.
+            raise UsageError(f"the keyring cannot be read: {error}") from error
+        remember_tokens({url: row})
+        return cast("JsonObject", row) if isinstance(row, dict) else {}
+
+    def _to_keyring(self, url: str, row: JsonObject) -> bool:
+        """Keep the login in the keyring; False if there is none that takes it."""
+        if self._keyring is None:
+            return False
+        try:
+            self._keyring.set_password(SERVICE, _key(url), strict_json.dump(row).decode())
+        except Exception as error:
+            logger.warning("the keyring does not take a login, so it is kept in %s: %s", self.path, error)
+            return False
+        return True
+
+    def _delete_from_keyring(self, url: str) -> None:
+        if self._keyring is not None:
+            with contextlib.suppress(Exception):  # It may have been deleted there already.
+                self._keyring.delete_password(SERVICE, _key(url))
 
     def _rows(self) -> JsonObject:
         try:

@@ -64,7 +64,7 @@ async def web_transport(
     """A server at an address."""
     # A configured authorization header replaces OAuth.
     signed = contextlib.nullcontext() if "authorization" in map(str.lower, address.headers) else oauth.opened()
-    with signed as auth:
+    async with signed as auth:
         streams = {"http": _http_streams, "sse": _sse_streams}[transport](address, auth)
         opened = _opened(streams, lambda: oauth.problem, requests)
         opened.is_hopeless = oauth.is_final
