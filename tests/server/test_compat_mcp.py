@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,19 @@ def test_the_command_serves_marked_functions_of_a_file_as_resources_and_prompts(
         )
 
     assert talk(served, story) == (["add"], ["notes://today"], ["greet"])
+
+
+def test_the_card_that_the_service_publishes_is_one_that_the_client_reads() -> None:
+    """Without a token: it names the service, and none of its tools."""
+    from callgate.mcp.server_card import read_card
+
+    with serving(Service(Gate(ScriptedModel([]), [poke]), options=ServiceOptions(token="t" * 20))) as site:
+        url = f"http://127.0.0.1:{site.port}"
+        card = site.get("/mcp/server-card")
+        assert (card.status, card.headers["content-type"]) == (200, "application/mcp-server-card+json")
+        assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", card.json["name"])
+        assert len(card.json["description"]) <= 100
+        assert "poke" not in json.dumps(card.json)
+        found = asyncio.run(read_card(url))
+        assert found == asyncio.run(read_card(f"{url}/mcp/server-card"))
+        assert (found.url, found.transport, found.headers) == (f"{url}/mcp", "http", {"Authorization": None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,9 +11,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx2
 import pytest
 
 from callgate import Gate, ScriptedModel
@@ -147,3 +150,40 @@ def test_new_keys_are_fetched_but_strangers_cannot_make_that_happen_often(site, 
     for number in range(20):
         assert site.get("/api/v1/tools", **bearer(provider.issue(f"n{number}", key=provider.keys["one"]))).status == 401
     assert provider.fetched == fetched
+
+
+def test_mcp_clients_learn_where_to_log_in(provider: Provider, tmp_path: Path) -> None:
+    """The official SDK reads what a request without a token is answered, as a client does before a login."""
+    from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, handle_protected_resource_response
+
+    path = tmp_path / "access.toml"
+    path.write_text(f'[oidc]\nissuer = "{provider.url}"\naudience = ["callgate", "https://gate.example/mcp"]\n')
+    path.chmod(0o600)
+    service = Service(Gate(ScriptedModel([])), options=ServiceOptions(identities=AccessFile(path)))
+    with serving(service) as site:
+        url = f"http://127.0.0.1:{site.port}"
+
+        async def client() -> Any:
+            async with httpx2.AsyncClient() as http:
+                refused = await http.post(f"{url}/mcp", json={})
+                assert refused.status_code == 401
+                place = extract_resource_metadata_from_www_auth(refused)
+                assert place == f"{url}/.well-known/oauth-protected-resource/mcp"
+                found = await handle_protected_resource_response(await http.get(place))
+                other = await http.post(f"{url}/api/v1/chat", json={})
+                assert other.headers["www-authenticate"] == "Bearer"
+                return found
+
+        found = asyncio.run(client())
+        assert str(found.resource) == f"{url}/mcp"
+        assert [str(one).rstrip("/") for one in found.authorization_servers] == [provider.url]
+        assert found.scopes_supported == ["callgate:admin", "callgate:approve", "callgate:chat"]
+        for audience in ("callgate", "https://gate.example/mcp"):
+            assert site.get("/api/v1/tools", **bearer(provider.issue(aud=audience))).status == 200
+        assert site.get("/api/v1/tools", **bearer(provider.issue(aud="other"))).status == 401
+
+
+def test_without_an_identity_provider_there_is_nothing_to_log_in_at() -> None:
+    with serving(Service(Gate(ScriptedModel([])), options=ServiceOptions(token="t" * 20))) as site:
+        assert site.post("/mcp", {}).headers["www-authenticate"] == "Bearer"
+        assert site.get("/.well-known/oauth-protected-resource/mcp").error == (404, "not_found")

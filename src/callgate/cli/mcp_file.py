@@ -34,6 +34,11 @@ _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 @click.argument("name")
 @click.argument("command", nargs=-1)
 @click.option("--url", metavar="URL", help="The address of a server that runs elsewhere, instead of a command.")
+@click.option(
+    "--card",
+    metavar="URL",
+    help="The server card of such a server, or the site whose catalog names one, to read the address from.",
+)
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--header", multiple=True, metavar="NAME:VALUE", help="Sent with every request to the address; repeatable.")
 @click.option("--sse", is_flag=True, help="The address is that of an old server, which speaks by server-sent events.")
@@ -47,17 +52,24 @@ def add_server(
     \b
         callgate mcp add git -- uvx mcp-server-git
         callgate mcp add docs --url https://example.com/mcp --header 'Authorization: Bearer $DOCS_TOKEN'
+        callgate mcp add docs --card https://example.com
 
     The rest of the file is unchanged. Exit codes: 0, 2 wrong usage, 42 bad input.
     """
     from callgate.mcp.edit import change_file, with_server
 
-    if bool(command) == (url is not None):
-        raise click.UsageError("give either a command after -- or --url")
+    if (bool(command), url is not None, more["card"] is not None).count(True) != 1:
+        raise click.UsageError("give either a command after --, or --url, or --card")
+    if more["card"] is not None and (env or more["sse"]):
+        raise click.UsageError("--env goes with a command, --sse with --url")
     if (command and (header or more["sse"])) or (url is not None and env):
         raise click.UsageError("--env goes with a command, --header and --sse with --url")
     variables, headers = pairs(env, "=", "--env"), pairs(header, ":", "--header")
     row: JsonObject = {"command": command[0], "args": list(command[1:])} if command else _address(url or "", more["sse"])
+    unset: list[str] = []
+    if more["card"] is not None:
+        row, unset = _described(name, more["card"])
+        url, headers = row["url"], row.pop("headers", {}) | headers
     row |= ({"env": variables} if variables else {}) | ({"headers": headers} if headers else {})
     path = _file(more["file"])
     try:
@@ -67,6 +79,8 @@ def add_server(
         raise InputError(str(error)) from error
     place = escape(str(path))
     click.echo(f"{escape(name)} is in {place} now; to try it: callgate mcp test {place} {escape(name)}")
+    if unset:
+        click.echo(f"callgate: set {', '.join(unset)} before it is used: its card says that it wants them", err=True)
     for where, secret in _secrets(command, url, variables, headers):
         click.echo(
             f"callgate: {where} looks like a secret, and stands in the file as it is: "
@@ -119,6 +133,20 @@ def _check(name: str, command: Sequence[str], url: str | None) -> None:
     # A variable in an address is filled in later, so its value cannot be judged now.
     if url is None or not _VARIABLE.search(url):
         McpServer(name, command=list(command) or None, url=url)
+
+
+def _described(name: str, url: str) -> tuple[JsonObject, list[str]]:
+    """The entry of a server by its card, and the variables that it needs. What the card says of itself is printed."""
+    import asyncio
+
+    from callgate.mcp.server_card import read_card
+
+    try:
+        card = asyncio.run(read_card(url))
+    except UsageError as error:
+        raise InputError(str(error)) from error
+    click.echo(f"{escape(card.name)} {escape(card.version)} says of itself: {escape(card.description)}", err=True)
+    return card.entry(name)
 
 
 def _address(url: str, is_old: bool) -> JsonObject:

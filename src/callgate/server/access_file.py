@@ -82,6 +82,12 @@ class AccessFile:
         self._look()
         return self._trouble
 
+    @property
+    def oidc(self) -> Oidc | None:
+        """The identity provider of the file, if it names one."""
+        self._look()
+        return self._oidc
+
     async def principal(self, token: str) -> Principal | None:
         """Return the principal that a token stands for; None if there is none."""
         self._look()

@@ -21,6 +21,7 @@ from callgate.mcp.serve import ToolServer
 from callgate.mcp.web import BODY_BYTES_MAX, Endpoint
 from callgate.server.counters import Metrics
 from callgate.server.listen import config_of, listening_socket
+from callgate.server.mcp_discovery import ENDPOINT, PUBLIC_DOCUMENTS, discovery_routes
 from callgate.server.options import TOKEN_CHARS_MIN, ServiceOptions
 from callgate.server.security import SecurityMiddleware, is_loopback
 
@@ -57,8 +58,11 @@ def _options(token: str | None, hosts: Iterable[str] | None, origins: Iterable[s
 
 def _app(server: ToolServer, path: str, options: ServiceOptions) -> Starlette:
     endpoint = Endpoint(server)
-    checks = Middleware(SecurityMiddleware, options, Metrics(), public=(frozenset[str](), ()))
-    return Starlette(routes=[Route(path, endpoint)], middleware=[checks], lifespan=lambda app: endpoint.running())
+    documents = discovery_routes(options) if path == ENDPOINT else []
+    checks = Middleware(SecurityMiddleware, options, Metrics(), public=(PUBLIC_DOCUMENTS, ()))
+    return Starlette(
+        routes=[Route(path, endpoint), *documents], middleware=[checks], lifespan=lambda app: endpoint.running()
+    )
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:

@@ -14,6 +14,7 @@ import re
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, cast
 
 from callgate.errors import UsageError
@@ -44,7 +45,7 @@ class Oidc:
         self,
         *,
         issuer: str,
-        audience: str,
+        audience: str | Sequence[str],
         claim: str = "sub",
         rights: frozenset[Right] = frozenset({"chat", "approve"}),
         jwks: str | None = None,
@@ -55,13 +56,20 @@ class Oidc:
             importlib.import_module("cryptography")
         except ImportError:
             raise UsageError("tokens of an identity provider need PyJWT: pip install 'callgate[oidc]'") from None
-        self.settings = (issuer, audience, claim, rights, jwks, scope_prefix)
-        self._issuer, self._audience, self._claim, self._rights = issuer, audience, claim, rights
+        audiences = (audience,) if isinstance(audience, str) else tuple(audience)
+        self.settings = (issuer, audiences, claim, rights, jwks, scope_prefix)
+        self.issuer = issuer
+        """The address of the provider, which is its authorization server."""
+        self._audience, self._claim, self._rights = audiences, claim, rights
         self._jwks, self._scope_prefix = jwks, scope_prefix
         self._client: Any = None
         self._failed_s = -FAILED_S
         self._refreshed_s = -REFRESH_S
         self._lock = asyncio.Lock()
+
+    def scope_of(self, right: Right) -> str:
+        """The scope of a token that has a right."""
+        return f"{self._scope_prefix}{right}"
 
     async def principal(self, token: str) -> Principal | None:
         """Return the principal that a token was issued to; None if it is not valid here."""
@@ -81,13 +89,13 @@ class Oidc:
                 token,
                 key,
                 algorithms=[header["alg"]],
-                issuer=self._issuer,
-                audience=self._audience,
+                issuer=self.issuer,
+                audience=list(self._audience),
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", self._claim]},
             )
         except (self._jwt.PyJWTError, ValueError, TypeError) as error:
-            logger.info("a token of %s was refused: %s", self._issuer, error)
+            logger.info("a token of %s was refused: %s", self.issuer, error)
             return None
         return self._named(claims)
 
@@ -98,7 +106,7 @@ class Oidc:
         scopes = claims.get("scope", claims.get("scp", ""))
         words: object = scopes.split() if isinstance(scopes, str) else scopes
         held = cast("list[object]", words) if isinstance(words, list) else []
-        granted: set[Right] = {right for right in RIGHTS if f"{self._scope_prefix}{right}" in held}
+        granted: set[Right] = {right for right in RIGHTS if self.scope_of(right) in held}
         # Its name must not be that of a token of the file.
         return Principal(name=f"oidc:{name}", owner=f"oidc:{name}", rights=self._rights | granted)
 
@@ -110,7 +118,7 @@ class Oidc:
             try:
                 return await asyncio.to_thread(self._fetch, kid)
             except (self._jwt.PyJWTError, OSError, ValueError) as error:
-                logger.warning("the keys of %s cannot be fetched: %s", self._issuer, error)
+                logger.warning("the keys of %s cannot be fetched: %s", self.issuer, error)
                 self._failed_s = time.monotonic()
                 return None
 
@@ -127,12 +135,16 @@ class Oidc:
         return None if found is None else found.key
 
     def _discovered(self) -> str:
-        url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
+        url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
         with urllib.request.urlopen(url, timeout=FETCH_S) as response:
             found = json.loads(response.read(1_000_000))
-        if found.get("issuer") != self._issuer or not isinstance(found.get("jwks_uri"), str):
+        if found.get("issuer") != self.issuer or not isinstance(found.get("jwks_uri"), str):
             raise ValueError(f"{url} does not describe this issuer")
         return found["jwks_uri"]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def oidc_of(fields: object, where: str, known: Oidc | None = None) -> Oidc:
@@ -147,7 +159,9 @@ def oidc_of(fields: object, where: str, known: Oidc | None = None) -> Oidc:
     if unknown := sorted(set(given) - _KEYS):
         raise UsageError(f"{where}: there is no key {unknown[0]!r}; there are {', '.join(sorted(_KEYS))}")
     for key in ("issuer", "audience", "claim", "jwks", "scope_prefix"):
-        value = given.get(key)
+        value: Any = given.get(key)
+        if key == "audience" and isinstance(value, list) and value and all(map(_is_text, cast("list[Any]", value))):
+            continue
         if (value is None and key in ("issuer", "audience")) or (
             value is not None and not (isinstance(value, str) and value)
         ):

@@ -34,6 +34,7 @@ from callgate.server.errors import (
     word_of,
 )
 from callgate.server.identity import CURRENT_PRINCIPAL, EVERYTHING, Principal
+from callgate.server.mcp_discovery import PUBLIC_DOCUMENTS, challenge
 from callgate.server.options import ServiceOptions
 from callgate.server.quotas import RequestRates
 
@@ -52,7 +53,7 @@ PROBES = frozenset({LIVE, "/health"})
 """Paths that answer for any host: without the token they show one word, and a web page learns nothing by it."""
 SCRAPED = "/metrics"
 """Path that answers for any host name, given a token: monitors know pods by their addresses."""
-PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}), ("/static/",))
+PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health", LIVE}) | PUBLIC_DOCUMENTS, ("/static/",))
 """Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
@@ -316,8 +317,9 @@ class SecurityMiddleware:
             if self.options.identities is not None and (found := await self.options.identities.principal(given)):
                 return found
         if head.path not in self._public and not head.path.startswith(self._public_folders):
+            wanted = challenge(head.path, f"{head.scheme}://{head.one(b'host')}", self.options)
             raise HttpError(
-                401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
+                401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": wanted}
             )
         return None
 

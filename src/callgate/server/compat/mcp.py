@@ -15,6 +15,7 @@ from callgate.errors import JsonError
 from callgate.mcp.http_body import replayed, whole_body
 from callgate.server.errors import HttpError
 from callgate.server.identity import CURRENT_PRINCIPAL, check_right
+from callgate.server.mcp_discovery import discovery_routes
 from callgate.server.peers import FORWARDED, PeerGoneError, Peers, number_in
 from callgate.strict_json import parse
 
@@ -54,12 +55,13 @@ def routes(service: Service) -> list[Route]:
     server.questions.client_name = _client_name
     endpoint = Endpoint(server)
     service.beside.append(endpoint.running)
+    documents = discovery_routes(service.options)
     if peers is None:
-        return [Route(PATH, UntilStop(OwnSessions(endpoint), service.leaving))]
+        return [Route(PATH, UntilStop(OwnSessions(endpoint), service.leaving)), *documents]
     server.questions.mark_prefix = f"{peers.number}-"
     app = UntilStop(SharedSessions(OwnSessions(endpoint), peers), service.leaving)
     service.peer_apps[PATH] = app
-    return [Route(PATH, app)]
+    return [Route(PATH, app), *documents]
 
 
 class OwnSessions:
