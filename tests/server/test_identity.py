@@ -116,6 +116,12 @@ def operations(site: Site) -> list[tuple[str, str]]:
         "/",
         "/static/{name}",
         "/mcp",
+        # For clients that have no token yet: they name the service, and nothing that it has.
+        "/mcp/server-card",
+        "/.well-known/ai-catalog.json",
+        "/.well-known/mcp/catalog.json",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/mcp",
     }
     found += [(method, "/mcp") for method in ("POST", "GET", "DELETE")]
     return [(method, re.sub(r"{(model)(:path)?}", "callgate", path)) for method, path in found]

@@ -23,7 +23,7 @@ from callgate import FileTools, Gate, ToolError, tool
 from callgate.cli.file_undo import file_undo
 from callgate.errors import AuthError
 from callgate.machine.facts import UploadedFile
-from callgate.mcp import McpServer
+from callgate.mcp import Host, McpServer, Sampling
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.providers import Provider, Providers
@@ -274,6 +274,7 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
         },
     ],
     "book": lambda said, done: call("book") if not done else "It is booked.",
+    "borrow": lambda said, done: call("sample") if not done else "It was said.",
     "table": lambda said, done: WIDE_TABLE,
     "formulas": lambda said, done: FORMULAS,
     "notes": lambda said, done: NOTED,
@@ -355,7 +356,8 @@ class Oddly:
 def asking() -> list[Any]:
     """A server that asks the person, for the tests that want it."""
     command = [sys.executable, str(ASKING_SERVER)]
-    return [McpServer("asking", command=command, start_s=60)] if (FOLDER / "asking").exists() else []
+    host = Host(sample=Sampling())
+    return [McpServer("asking", command=command, start_s=60, host=host)] if (FOLDER / "asking").exists() else []
 
 
 def main() -> None:

@@ -64,3 +64,16 @@ def test_a_question_is_still_there_after_a_reload_and_in_a_second_tab(person: An
     other.page.locator(".question [data-reply=cancel]").click()
     expect(person.page.locator(".question")).to_have_count(0)
     person.rest()
+
+
+def test_a_server_borrows_the_model_when_the_person_lends_it(person: Any) -> None:
+    person.say("borrow it")
+    person.decide("yes")
+    form = person.page.locator(".question")
+    expect(form).to_contain_text("The server asking wants the model to answer this: its answer goes to the server.")
+    expect(form.locator("blockquote")).to_have_text("user: Say it.\nat most 10 tokens")
+    person.page.wait_for_timeout(650)  # buttons take no press before
+    form.get_by_role("button", name="Lend the model").click()
+    person.rest()
+    person.page.locator(".call .head").click()
+    expect(person.page.locator(".call .result")).to_contain_text("You said: Say it.")
