@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from agents import RunContextWrapper, ToolOutputFileContent, ToolOutputImage, ToolOutputText, function_tool
+from agents import FunctionTool, RunContextWrapper, ToolOutputFileContent, ToolOutputImage, ToolOutputText, function_tool
 from google.genai import types
 from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import Tool as SingleInputTool
@@ -656,3 +657,51 @@ def test_a_validator_of_pydantic_ai_that_returns_an_awaitable_is_awaited() -> No
     with Gate(ScriptedModel([call("draw"), text("Done.")]), tools=[Tool(draw, args_validator=refuse)]) as gate:
         (record,) = gate.run_sync("Go.").calls
     assert (record.state, record.result and record.result.error) == ("failed", "Not now.")
+
+
+class Closing:
+    """A tool that is an object."""
+
+    def __call__(self, day: datetime.date) -> str:
+        """Close a day."""
+        return f"closed {day}"
+
+
+def close_day(day: datetime.date) -> str:
+    """Close a day."""
+    return f"closed {day}"
+
+
+@pytest.mark.parametrize(
+    "framework_tool",
+    [
+        langchain_tool(close_day), Tool(close_day), FunctionToolset([close_day]), function_tool(close_day),
+        function_tool(close_day, strict_mode=False), function_tool(Closing(), name_override="close_day"),
+    ],
+    ids=["LangChain", "pydantic-ai", "toolset", "Agents SDK", "Agents SDK, not strict", "Agents SDK, object"],
+)  # fmt: skip
+def test_a_rule_about_an_argument_holds_for_the_value_that_a_tool_of_a_framework_gets(framework_tool: Any) -> None:
+    policy = Policy(rules=[Rule(verdict="deny", tool="close_day", args={"day": "2024-01-01"})])
+
+    async def story() -> list[str]:
+        days = "2024-01-01", "2024-01-01T00:00:00", "2024-01-02T00:00:00"
+        model = ScriptedModel([[call("close_day", day=day) for day in days], "x"])
+        async with Gate(model, [framework_tool], policy=policy) as gate:
+            return [record.state for record in (await gate.run("Go")).calls]
+
+    assert asyncio.run(story()) == ["denied", "denied", "finished"]
+
+
+def test_arguments_of_an_agents_tool_without_a_function_are_what_it_gets() -> None:
+    async def invoke(context: Any, text: str) -> str:
+        return text
+
+    schema = {
+        "type": "object",
+        "properties": {"day": {"type": "string"}},
+        "required": ["day"],
+        "additionalProperties": False,
+    }
+    made = FunctionTool(name="close", description="", params_json_schema=schema, on_invoke_tool=invoke)
+    (tool,) = from_openai_agents(made)
+    assert tool.running_values({"day": "x"}) == {"day": "x"}  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,13 +7,16 @@ An error stays an error, where the SDK would send its text as a result. Features
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents import tool as agents_tool
+from agents.function_schema import function_schema
 from agents.tool import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext as AgentsContext
+from pydantic import BaseModel
 
 from callgate import strict_json
 from callgate.definitions.frameworks import definition_of
@@ -46,6 +49,24 @@ class AgentsTool:
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return nothing: there are no checks beyond the schema."""
         return ()
+
+    def running_values(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The Python values that the tool's function gets; the arguments themselves if the tool was made without one."""
+        if self._model is None:
+            return args
+        values = self._model.model_validate(dict(args)).__dict__
+        return {name: value for name, value in values.items() if name in args}
+
+    @functools.cached_property
+    def _model(self) -> type[BaseModel] | None:
+        """The model that the SDK reads arguments by; older versions do not say which function a tool has."""
+        function = getattr(self._tool, "__wrapped__", None)
+        if function is None:
+            return None
+        routine = function if inspect.isroutine(function) else function.__call__
+        model = function_schema(routine, use_docstring_info=False, strict_json_schema=False).params_pydantic_model
+        declared = self.definition.input_schema.get("properties", {})
+        return model if {*model.model_fields} == {*declared} else None
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Call the tool with its arguments as JSON, as the SDK does."""
