@@ -154,6 +154,8 @@ def decode_line(line: bytes) -> Fact:
 # Reading -----------------------------------------------------------------------------------------------------------------
 
 _Reader: TypeAlias = Callable[[Any], Any]
+_INT_BITS_MAX = 1_000
+"""Larger integers are no floats, and cannot be added to one or divided."""
 
 
 @functools.cache
@@ -171,7 +173,7 @@ def _reader(form: Any) -> _Reader:
         # Every union here is with None, or names words that a text usually is.
         some = [one for one in inner if one is not types.NoneType]
         is_text = all(one is str or get_origin(one) is Literal for one in some)
-        read = _read_scalar if is_text else _reader(*some)
+        read = _read_text if is_text else _reader(*some)
         if len(some) == len(inner):
             return read
         return lambda value: None if value is None else read(value)
@@ -181,7 +183,7 @@ def _reader(form: Any) -> _Reader:
         return functools.partial(_read_mapping, _reader(inner[1]))
     if form in (int, float):
         return _read_number
-    return _read_scalar
+    return _read_text if form is str or origin is Literal else _read_scalar
 
 
 def _word_reader(word: type[Any]) -> _Reader:
@@ -224,6 +226,14 @@ def _read_mapping(read: _Reader, value: Any) -> Any:
 def _read_number(value: Any) -> Any:
     if not isinstance(value, (int, float)):
         raise TypeError(f"{_shown(value)} is not a number")
+    if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
+        raise ValueError(f"{_shown(value)} is too large a number")
+    return value
+
+
+def _read_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise TypeError(f"{_shown(value)} is not a text")
     return value
 
 
