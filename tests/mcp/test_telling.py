@@ -104,9 +104,21 @@ def test_a_server_of_an_older_revision_writes_to_our_log_what_is_listened_to(cap
 
     run(story())
     assert records(caplog) == [
-        (logging.CRITICAL, """mcp server 'notes' says: '{"disk":"full"}'"""),
+        (logging.CRITICAL, """mcp server 'notes' says: '{"disk": "full"}'"""),
         (logging.CRITICAL, f"mcp server 'notes' says: {'x' * server_logs.TEXT_CHARS_MAX!r}"),
     ]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("-inf"), 10**30])
+def test_a_number_that_is_no_json_is_logged_all_the_same(number: float, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "callgate.mcp.servers")
+
+    class Message:
+        level, data, logger = "info", {"load": number}, None
+
+    asyncio.run(ServerLog("notes").take(Message))
+    assert len(records(caplog)) == 1
+    assert '{"load": ' in records(caplog)[0][1]
 
 
 def test_a_server_that_logs_without_end_is_cut_off_for_a_while(caplog: pytest.LogCaptureFixture):

@@ -6,13 +6,13 @@ limited in number, so that no server can forge a line or fill a disk.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from callgate.config.known_secrets import redact_known
-from callgate.strict_json import dump
 
 __all__ = ["ServerLog"]
 
@@ -47,7 +47,7 @@ class ServerLog:
         number = _LEVELS.get(params.level, logging.INFO)
         if not logger.isEnabledFor(number) or not self._has_room():
             return
-        text = params.data if isinstance(params.data, str) else dump(params.data).decode()
+        text = params.data if isinstance(params.data, str) else json.dumps(params.data)
         source = f" ({params.logger[:100]!r})" if params.logger else ""
         logger.log(number, "mcp server %r%s says: %r", self._server, source, redact_known(text)[:TEXT_CHARS_MAX])
 
