@@ -211,6 +211,21 @@ def test_json_is_found_among_brackets_and_fences_of_other_kinds(text: str) -> No
     assert output_of(Weather).read(text).value == {"city": "Oslo", "celsius": 12.5}
 
 
+@pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Here it is: {}", "{} That is all."])
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (list[int], '{"error": "none was found", "items": []}'),
+        (list[int], '{"rejected": [1, 2]}'),
+        (Weather, f"[{OSLO_JSON}]"),
+        (Weather, f'{{"refused": {OSLO_JSON}}}'),
+        (Weather, f'{{"refused": [{OSLO_JSON}], "accepted": []}}'),
+    ],
+)
+def test_a_part_of_an_answer_is_not_the_answer(kind: Any, answer: str, around: str) -> None:
+    assert output_of(kind).read(around.replace("{}", answer)).problems
+
+
 @pytest.mark.parametrize(
     "unit", ["```json\n{}\n```\n", "{ ", '{"', "[", '{"a":', "```", "```\n", "[1] ", '["', "{{", "`", '{"a": "', "{}"]
 )

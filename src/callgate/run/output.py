@@ -146,11 +146,15 @@ class Output:
     def _values(self, text: str) -> Iterator[Any]:
         """Return candidate values of an answer, the likeliest first: the whole text, from a fence, from inside prose."""
         is_json = is_answer = False
+        read: list[str] = []
         for number, written in enumerate(dict.fromkeys(_readings(text))):
+            if any(written in whole for whole in read):
+                continue  # A part of an answer is not the answer: `[]` of `{"error": "none found", "items": []}`.
             try:
                 value = strict_json.parse(written)
             except JsonError:
                 continue
+            read.append(written)
             is_json = is_json or not number
             if self._has_decimals and "digits" in strict_json.lost_by_reading(written):
                 # A `Decimal` has the digits that a double loses; if a float stands beside it, what is rounded fits.
