@@ -129,6 +129,12 @@ def test_options_go_where_the_tools_are_gated():
         to_langchain(GatedTools([delete]), policy=Policy())
 
 
+@pytest.mark.parametrize(("name", "args"), [(None, {}), (5, {}), ("delete", None), ("delete", []), ("delete", "x")])
+def test_a_call_of_a_program_that_is_none_is_an_error_of_the_program(name: Any, args: Any):
+    with pytest.raises(UsageError, match="expected"):
+        asyncio.run(GatedTools([delete]).call(name, args))
+
+
 def test_tools_that_must_be_started_are_there_once_it_was_entered_in_sync_code_too():
     shelf: FunctionToolset[None] = FunctionToolset()
     shelf.add_function(delete)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from callgate import strict_json
+from callgate.base_errors import expect
 from callgate.calls.dispatcher import CallDispatcher
 from callgate.calls.environment import Question
 from callgate.content.read import media_of, response_media, response_of
@@ -129,7 +130,13 @@ class GatedTools:
         return {name: own[original] for name, original in NAMES(list(own)).items()}
 
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
-        """Make one call. There is always a result; cancelling the caller cancels the tool."""
+        """Make one call. There is always a result; cancelling the caller cancels the tool.
+
+        Raises:
+            UsageError: the name is no text, or the arguments are no mapping.
+        """
+        expect(name, str, "the tool {}", "its name")
+        expect(args, Mapping, "the arguments {}", "a mapping of names to values")
         async with self._in_use():
             dispatcher = self._dispatcher()
             call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
