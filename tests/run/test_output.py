@@ -226,6 +226,15 @@ def test_a_part_of_an_answer_is_not_the_answer(kind: Any, answer: str, around: s
     assert output_of(kind).read(around.replace("{}", answer)).problems
 
 
+@pytest.mark.parametrize("kind", [Weather, list[int]])
+@pytest.mark.parametrize("around", ["", "Here it is: ", "```json\n"])
+def test_a_part_of_an_answer_that_was_cut_off_is_not_the_answer(kind: Any, around: str) -> None:
+    whole = f'{{"refused": [{OSLO_JSON}, [1, 2]], "why": "n\\u00f6", "found": false, "next": [3, {OSLO_JSON}]}}'
+    for end in range(len(whole)):
+        assert output_of(kind).read(around + whole[:end]).problems, whole[:end]
+    assert output_of(Weather).read(f"{OSLO_JSON}, {whole[:60]}").value == {"city": "Oslo", "celsius": 12.5}
+
+
 @pytest.mark.parametrize(
     "unit", ["```json\n{}\n```\n", "{ ", '{"', "[", '{"a":', "```", "```\n", "[1] ", '["', "{{", "`", '{"a": "', "{}"]
 )

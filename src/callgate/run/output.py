@@ -12,6 +12,7 @@ import json
 import re
 import types
 from collections.abc import Hashable, Iterator, Mapping
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json, user_code
@@ -41,6 +42,8 @@ _READINGS_MAX = 100
 _TAG = re.compile(r"[\w+-]*+\s*+")
 _OPENING = re.compile(r"\{\s*+[\"}]|\[\s*+[\[\]{\"\w-]")
 _DECODER = json.JSONDecoder()
+_ESCAPE_CHARS_MAX = 6
+"""Characters of the longest token besides strings and numbers: of an escape, and of `false`."""
 
 
 def output_of(kind: Any) -> Output:
@@ -185,9 +188,10 @@ def _readings(text: str) -> Iterator[str]:
     stripped = text.strip()
     yield stripped
     yield from _fenced(text)
-    yield from _among_words(stripped)
+    found, end = _among_words(stripped)
+    yield from found
     for opening, closing in ("{}", "[]"):
-        first, last = stripped.find(opening), stripped.rfind(closing)
+        first, last = stripped.find(opening, 0, end), stripped.rfind(closing, 0, end)
         if 0 <= first < last:
             yield stripped[first : last + 1]
 
@@ -198,9 +202,9 @@ def _fenced(text: str) -> list[str]:
     return [inside.strip() for tag, _, inside in found if _TAG.fullmatch(tag)]
 
 
-def _among_words(text: str) -> list[str]:
-    """Return objects and lists inside prose, the last first. Each false start costs a pass over the text, so only a few are
-    tried.
+def _among_words(text: str) -> tuple[list[str], int]:
+    """Return objects and lists inside prose, the last first, and where the prose ends: at a value that was cut off, if
+    there is one, whose parts are not looked for. Each false start costs a pass over the text, so only a few are tried.
     """
     found: list[str] = []
     place, misread = 0, 0
@@ -209,10 +213,17 @@ def _among_words(text: str) -> list[str]:
         try:
             _, place = _DECODER.raw_decode(text, begin)
             found.append(text[begin:place])
-        except (RecursionError, ValueError):
+        except (RecursionError, ValueError) as error:
+            if isinstance(error, JSONDecodeError) and _is_cut_off(text, error):
+                return found[: -_READINGS_MAX - 1 : -1], begin
             place = begin + 1
             misread += 1
-    return found[: -_READINGS_MAX - 1 : -1]
+    return found[: -_READINGS_MAX - 1 : -1], len(text)
+
+
+def _is_cut_off(text: str, error: JSONDecodeError) -> bool:
+    """True if the text ends before the value does: within a string, or within the last characters."""
+    return error.msg.startswith("Unterminated string") or len(text) - error.pos <= _ESCAPE_CHARS_MAX
 
 
 def _not_json(text: str) -> str:
