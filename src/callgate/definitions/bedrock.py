@@ -22,7 +22,7 @@ IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 tools_from, calls_from, results_from = amazon_q.tools_from, amazon_q.calls_from, amazon_q.results_from
 _BLOCKS = frozenset({
     "text", "image", "document", "video", "toolUse", "toolResult", "guardContent", "cachePoint", "reasoningContent",
-    "citationsContent", "searchResult",
+    "citationsContent", "searchResult", "audio",
 })  # fmt: skip
 
 
