@@ -1,20 +1,23 @@
 """README, installation, quickstart and tutorial, line by line, by somebody who has nothing: a new home, an empty folder.
 
 A Python block is a file, which its first line may name; one that no command runs is run as it stands. A shell block is
-typed, and so is what stands behind a `$`. A block of plain text is what the one before it must have printed. `make` runs the
-tasks of the real Makefile in a clone whose environment is set up already, because setting it up takes the network. Where a
-page wants a key, the strict fake server is the API.
+typed, and so is what stands behind a `$`, and at the end of a page every command in its sentences. A block of plain text is
+what the one before it must have printed, and nothing is printed that the page does not show. `make` runs the tasks of the
+real Makefile in a clone whose environment is set up already, because setting it up takes the network. Where a page wants a
+key, the strict fake server is the API.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from callgate.testing import FakeGemini, call
@@ -22,6 +25,9 @@ from callgate.testing import FakeGemini, call
 ROOT = Path(__file__).resolve().parent.parent
 SKIPPED = {
     "make test": "it runs the tests, of which this is one",
+    "make docs": "test_site.py builds the site",
+    "pip install 'callgate[cli]'": "there is no release yet, as the page says",
+    "callgate mcp serve": "an MCP client starts it, as tests/mcp do",
     "pip install .": "test_package.py installs the wheel",
     "pip install '.[cli]'": "test_package.py installs the wheel",
     "pipx install '.[cli]'": "the same, by another program",
@@ -42,15 +48,18 @@ class Newcomer:
     more: dict[str, str] = field(default_factory=lambda: {"CALLGATE_PROVIDER": "demo"})
     """Further variables: at first the demo, or the embedded model would be loaded where it is installed."""
 
-    def type(self, line: str) -> str:
-        """Types a line and gives what it prints."""
+    @property
+    def env(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin", "LANG": "C.UTF-8", **self.more}
+
+    def type(self, line: str, more: str = "") -> str:
+        """Types a line, and then more of them into what it starts; gives what it prints."""
         folder = self.clone if line.startswith("make") else self.folder
-        env = {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin", "LANG": "C.UTF-8", **self.more}
         done = subprocess.run(
             ["/bin/sh", "-ec", line],
             cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
+            env=self.env,
+            input=more,
             capture_output=True,
             text=True,
             timeout=120,
@@ -58,6 +67,23 @@ class Newcomer:
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def serve(self, line: str) -> None:
+        """Types a line that starts a service, opens the link that it prints, and ends it with Ctrl-C."""
+        words = ["/bin/sh", "-ec", f"exec {line} --port 0"]  # The usual port may be taken by another test.
+        with subprocess.Popen(
+            words, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as service:
+            assert service.stdout is not None
+            printed: list[str] = []
+            for said in service.stdout:
+                printed.append(said)
+                if link := re.search(r"http://\S+", said):
+                    assert httpx.get(link[0], trust_env=False).status_code == 200
+                    service.send_signal(signal.SIGINT)
+                    break
+            printed.append(service.stdout.read())
+        assert service.returncode in (0, 130), "".join(printed)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +116,23 @@ def lines_of(language: str, block: str) -> list[str]:
     return [line for line in typed if line not in SKIPPED]
 
 
+def commands_of_sentences(page: str) -> list[str]:
+    """The commands between the backquotes of a page that no block has, each once, but for those that are skipped."""
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    found = [" ".join(line.split()) for line in re.findall(r"`((?:callgate|make|pip|pipx|python|uvx?) [^`]+|make)`", prose)]
+    typed = commands_in("\n".join(re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)))
+    return [line for line in dict.fromkeys(found) if line not in SKIPPED and line not in typed]
+
+
 def walk(person: Newcomer, page: str) -> dict[str, int]:
-    """Goes through a page; says how many blocks of each kind there were."""
-    count = {"python": 0, "sh": 0, "text": 0, "console": 0}
-    printed = ""
+    """Goes through a page; says how many blocks of each kind there were, and how many commands in sentences."""
+    count = {"python": 0, "sh": 0, "text": 0, "console": 0, "sentences": 0}
+    printed = unshown = ""
     typed = "\n".join(re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     for language, block in re.findall(r"^```(python|sh|text|console)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         count[language] += 1
+        assert not unshown or language in ("text", "console"), f"the page does not show {unshown!r}"
+        unshown = ""
         if language == "python":
             named = re.match(r"# (?:\w+/)*(\w+\.py)\n", block)
             name = named[1] if named else f"block_{count['python']}.py"
@@ -104,6 +140,7 @@ def walk(person: Newcomer, page: str) -> dict[str, int]:
             is_module = person.more.get("CALLGATE_PROVIDER") == "demo"  # those of the tutorial are run by its commands
             assert named or not is_module, f"the first line of a block names its file: {block[:60]!r}"
             printed = "" if is_module or f"python {name}" in typed else person.type(f"python {name}")
+            unshown = printed
         elif language == "text":
             assert printed == block
         elif lines := lines_of(language, block):
@@ -111,12 +148,22 @@ def walk(person: Newcomer, page: str) -> dict[str, int]:
             assert printed, f"nothing was printed by {lines}"
         else:  # what a program printed, more or less
             assert language == "sh" or "$ " in block or printed.splitlines()[-1] == block.splitlines()[-1]
+    assert not unshown, f"the page does not show {unshown!r}"
+    for line in commands_of_sentences(page):
+        count["sentences"] += 1
+        if line.startswith("callgate serve"):
+            person.serve(line)
+        else:
+            assert person.type(line, "What is 12 * 7?\n" if line.startswith("callgate chat") else ""), (
+                f"{line} prints nothing"
+            )
     return count
 
 
 @pytest.mark.slow
 def test_a_newcomer_gets_through_the_tutorial_line_by_line(newcomer: Newcomer):
-    assert walk(newcomer, (ROOT / "docs/tutorial.md").read_text("utf-8")) == {"python": 4, "sh": 5, "text": 3, "console": 0}
+    count = walk(newcomer, (ROOT / "docs/tutorial.md").read_text("utf-8"))
+    assert count == {"python": 4, "sh": 5, "text": 3, "console": 0, "sentences": 3}
     assert {path.name for path in newcomer.home.iterdir()} <= {".local", ".cache", ".config"}
 
 
@@ -127,8 +174,8 @@ OSLO = call("get_weather", city="Oslo")
 @pytest.mark.parametrize(
     ("page", "answers", "blocks"),
     [
-        ("README.md", [OSLO, "It is snowing in Oslo, at -3 degrees.", "84.", "Snow in both.", "It sank."], 1),
-        ("docs/installation.md", ["84."], 0),
+        ("README.md", [OSLO, "It is snowing in Oslo, at -3 degrees.", "84.", "Snow in both.", "It sank.", "84.", "84."], 1),
+        ("docs/installation.md", ["84.", "84."], 0),
         (
             "docs/quickstart.md",
             [
