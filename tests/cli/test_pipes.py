@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -213,6 +214,22 @@ def test_help_of_no_command_imports_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert json.loads(done.stdout) == {name: [] for name in COMMANDS}
+
+
+def test_no_line_in_a_list_of_commands_is_cut_and_each_command_and_option_says_what_it_does() -> None:
+    groups = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
+    for name, group in groups.items():
+        assert group is not None
+        commands = [group, *(group.commands.values() if isinstance(group, click.Group) else ())]
+        lines = CliRunner().invoke(cli, [name, "--help"]).output.partition("Commands:")[2].splitlines()
+        assert [line for line in lines if line.endswith("...")] == []
+        silent = [
+            option.name
+            for each in commands
+            for option in each.params
+            if isinstance(option, click.Option) and not option.help
+        ]
+        assert (silent, [each.name for each in commands if not each.help]) == ([], [])
 
 
 # --- shells --------------------------------------------------------------------------------------------------------------

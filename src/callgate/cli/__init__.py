@@ -29,20 +29,20 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "chat": "Chat with a model that can call tools.",
-    "config": "Show settings and where they come from, and change them.",
+    "config": "Show and change settings, and trust project folders.",
     "convert": "Convert tools, calls, results and histories between systems.",
-    "doctor": "What works here and what does not, and what to do about it.",
-    "mcp": "Servers with tools: list, test, add, remove, login, logout, serve.",
-    "model": "The model that runs on this machine: fetch, list, path.",
+    "doctor": "Check the setup of this machine, and say how to fix it.",
+    "mcp": "List, test and edit MCP servers, and serve tools as one.",
+    "model": "Fetch and list the files of the embedded model.",
     "audit": "Show the audit log of calls, and verify that it is intact.",
     "serve": "Serve conversations over HTTP.",
     "sessions": "List stored conversations; show, rewind, fork, export or delete them.",
     "store": "Migrate and back up a store.",
-    "token": "Named tokens of the service: make, list and revoke them.",
+    "token": "Make, list and revoke named tokens of the service.",
     "tools": "List tools, and check them for problems.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "List changes of files, and undo them.",
-    "completion": "The script by which bash, zsh or fish completes what you type.",
+    "completion": "Print the completion script for bash, zsh or fish.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 

@@ -35,23 +35,23 @@ class LogError(click.ClickException):
     exit_code = NO_LOG
 
 
-@click.group(short_help="Show the audit log of calls, and verify that it is intact.")
+@click.group()
 def audit() -> None:
     """Show the audit log of calls, and verify that it is intact."""
 
 
-@audit.command(name="verify")
+@audit.command(name="verify", short_help="Verify that a log is intact.")
 @click.argument("file")
-@click.option("--head", metavar="HASH", help="A hash of the log's end that was kept elsewhere.")
+@click.option("--head", metavar="HASH", help="A hash of the end of the log that was stored elsewhere.")
 @click.option("--key", metavar="FILE", help="The file with the key that the log is sealed with.")
-@click.option("--anchor", metavar="FILE", help="The file elsewhere that holds the ends of the log.")
+@click.option("--anchor", metavar="FILE", help="The anchor file, which has the ends of the log.")
 @click.option("--pruned", is_flag=True, help="The oldest rotated files were deleted on purpose.")
 @Output
 @click.pass_context
 def verify_command(
     ctx: click.Context, file: str, head: str | None, key: str | None, anchor: str | None, pruned: bool, output: str
 ) -> None:
-    """Find every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
+    """Report records of FILE and its rotated files that were edited, deleted, moved or inserted, and a truncated end."""
     from callgate.permission.audit import verify
 
     try:
@@ -93,7 +93,7 @@ def show(file: str, session: str | None, tool: str | None, output: str) -> None:
 
 @audit.command()
 @click.argument("file")
-@click.option("-n", "--lines", type=click.IntRange(1), default=20, help="Number of records to show; 20 if left out.")
+@click.option("-n", "--lines", type=click.IntRange(1), default=20, help="Number of records to show; 20 by default.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for further records.")
 @Output
 def tail(file: str, lines: int, follow: bool, output: str) -> None:

@@ -34,10 +34,10 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return [name for name in known if name.startswith(incomplete)]
 
 
-@click.command(short_help="Chat with a model that can call tools.")
+@click.command()
 @click.argument("prompt", required=False)
-@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, as PROMPT; answers it and ends.")
-@click.option("-a", "--attach", multiple=True, type=_FILE, metavar="FILE", help="A file for the model to see; repeatable.")
+@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, like PROMPT; answer it and exit.")
+@click.option("-a", "--attach", multiple=True, type=_FILE, metavar="FILE", help="Attach a file to the prompt; repeatable.")
 @click.option(
     "-T", "--tool", multiple=True, type=_FILE, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable."
 )
@@ -61,16 +61,18 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     type=click.Choice(CALL_MODES),
     help="Declaration of tools: through the API, in the prompt, or whichever works.",
 )
-@click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
-@click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
+@click.option("--api", type=click.Choice(API_NAMES), help="The API of Gemini to use.")
+@click.option("--system", metavar="TEXT", help="A system instruction for the whole conversation.")
 @click.option(
     "--approval-mode",
     type=click.Choice(APPROVAL_MODES),
     help="default: ask before a call that may change something; auto_edit: write files unasked; yolo: ask for sensitive "
     "files only; plan: only tools that change nothing.",
 )
-@click.option("--policy", type=_FILE, metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
-@click.option("--audit", type=_FILE, metavar="FILE", help="Write down every call in this log.")
+@click.option(
+    "--policy", type=_FILE, metavar="FILE", help="Rules in TOML: which calls are allowed, need approval, or are denied."
+)
+@click.option("--audit", type=_FILE, metavar="FILE", help="Record every call in this audit log.")
 @click.option(
     "-o",
     "--output",
@@ -80,11 +82,11 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--stdin/--no-stdin",
     default=None,
-    help="Wait for piped input, or ignore it; by default it counts if it arrives soon.",
+    help="Wait for piped input, or ignore it; by default it is used if it arrives soon.",
 )
 @session_options
 @set_option
-@click.option("--example", is_flag=True, help="Without a terminal and a prompt, show a short conversation.")
+@click.option("--example", is_flag=True, help="Show a short conversation if there is no terminal and no prompt.")
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
 def chat(ctx: click.Context, **given: Any) -> None:

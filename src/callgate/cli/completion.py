@@ -20,8 +20,7 @@ _WHERE = "\n\n".join(f"{name}: {where}" for name, where in SHELLS.items())
 
 
 @click.command(
-    short_help="The script by which bash, zsh or fish completes what you type.",
-    help=f"Prints the script by which SHELL completes commands, options, sessions and files.\n\n{_WHERE}",
+    help=f"Print the script with which SHELL completes commands, options, sessions and files.\n\n{_WHERE}",
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def completion(shell: str) -> None:

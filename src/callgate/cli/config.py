@@ -44,13 +44,15 @@ __all__ = ["config"]
 
 VALUE_CHARS_MAX = 60
 
-_project = click.option("--project", "in_project", is_flag=True, help="In the file of the project, instead of your own.")
+_project = click.option("--project", "in_project", is_flag=True, help="Use the file of the project instead of yours.")
 
 
-@click.group(short_help="Show settings and where they come from, and change them.", invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.pass_context
 def config(ctx: click.Context) -> None:
-    """Settings; without a command, show them. Precedence: flag > environment > project file > user file > default.
+    """Show and change settings; without a command, show them.
+
+    Precedence: flag > environment > project file > user file > default.
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 a wrong key or value.
     """
@@ -59,7 +61,7 @@ def config(ctx: click.Context) -> None:
 
 
 @config.command("show")
-@click.option("--all", "everything", is_flag=True, help="Settings without a value and limits too, which are many.")
+@click.option("--all", "everything", is_flag=True, help="Include limits, and settings without a value.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 def show(*, everything: bool, output: str) -> None:
     """Show every effective setting and its source; secrets are masked."""
@@ -126,7 +128,7 @@ def path() -> None:
 @config.command("get")
 @click.argument("key")
 def get(key: str) -> None:
-    """Print the value of KEY; nothing if it has none."""
+    """Print the value of KEY, or nothing if it has none."""
     _known(key)
     settings = settings_here()
     value = masked(SETTINGS[key], settings[key])
@@ -157,12 +159,12 @@ def set_value(key: str, value: str, *, in_project: bool) -> None:
 @click.argument("key")
 @_project
 def unset(key: str, *, in_project: bool) -> None:
-    """Take KEY out of your file."""
+    """Remove KEY from your file."""
     _known(key)
     _change(in_project, lambda text: without_value(text, key))
 
 
-@config.command("trust")
+@config.command("trust", short_help="Trust the settings file of a project.")
 @click.argument("folder", required=False)
 def trust_folder(folder: str | None) -> None:
     """Trust the settings file of the project in FOLDER (default: this one)."""
@@ -175,7 +177,7 @@ def trust_folder(folder: str | None) -> None:
 
 @config.command("untrust")
 @click.argument("folder", required=False)
-@click.option("--list", "listed", is_flag=True, help="Only list the folders that are trusted.")
+@click.option("--list", "listed", is_flag=True, help="Only list the trusted folders.")
 def untrust_folder(folder: str | None, *, listed: bool) -> None:
     """Stop trusting the settings file of the project in FOLDER."""
     if listed:

@@ -33,12 +33,12 @@ FORMAT_NAMES = (
 """The formats that a file can be of. Here once more, so that help needs no import; a test compares."""
 
 
-@click.command(short_help="Convert tools, calls, results and histories between systems.")
+@click.command()
 @click.argument("file")
-@click.option("--from", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")
+@click.option("--from", "source", type=click.Choice(FORMAT_NAMES), help="The format of FILE; detected if omitted.")
 @click.option("--to", "target", type=click.Choice(FORMAT_NAMES), required=True, help="The format to write.")
 @click.option(
-    "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="Content of FILE; detected if left out."
+    "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="Content of FILE; detected if omitted."
 )
 def convert(file: str, source: str | None, target: str, kind: str | None) -> None:
     """Convert FILE (- for stdin), which holds JSON, and print {"value", "names", "losses"}.

@@ -64,9 +64,9 @@ class DiagnosticContext:
     type=click.Choice(["gemini", "openai", "openai-responses", "anthropic", "embedded"]),
     help="Provider of the model to check.",
 )
-@click.option("-m", "--model", metavar="NAME", help="The model that is looked for.")
+@click.option("-m", "--model", metavar="NAME", help="The model to check.")
 @store_option
-@click.option("--offline", is_flag=True, help="Ask no model's server.")
+@click.option("--offline", is_flag=True, help="Send no request to the model.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, output: str, **given: Any) -> None:

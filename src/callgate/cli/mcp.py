@@ -48,9 +48,9 @@ _OUTPUT = click.option(
 )
 
 
-@click.group(short_help="Servers with tools: list, test, lock, add, remove, login, logout, serve, install.")
+@click.group()
 def mcp() -> None:
-    """List, test and edit MCP servers, and serve our own tools as one."""
+    """List, test and edit MCP servers, and serve your tools as one."""
 
 
 for _command in (add_server, remove_server, serve, install):
@@ -61,7 +61,7 @@ mcp.add_command(login)
 mcp.add_command(logout)
 
 
-@mcp.command("list")
+@mcp.command("list", short_help="List the servers of a file.")
 @click.argument("file", required=False)
 @_OUTPUT
 def list_servers(file: str | None, output: str) -> None:
@@ -81,7 +81,7 @@ def list_servers(file: str | None, output: str) -> None:
     _warn(read)
 
 
-@mcp.command("test")
+@mcp.command("test", short_help="Start servers, and print their tools.")
 @click.argument("file", required=False)
 @click.argument("name", required=False)
 @click.option(
@@ -120,7 +120,7 @@ def test_servers(ctx: click.Context, file: str | None, name: str | None, wait_s:
     ctx.exit(1 if any(row["problem"] for row in rows) or (name is None and read.warnings) else 0)
 
 
-@mcp.command("lock")
+@mcp.command("lock", short_help="Accept the tools of servers as they are now.")
 @click.argument("file", required=False)
 @click.argument("name", required=False)
 @click.option("--check", is_flag=True, help="Change nothing; the exit code is 1 if something is not as it was accepted.")

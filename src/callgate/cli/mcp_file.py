@@ -30,18 +30,18 @@ _FILE = click.option(
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 
 
-@click.command("add", context_settings={"ignore_unknown_options": False})
+@click.command("add", short_help="Add a server to a file.", context_settings={"ignore_unknown_options": False})
 @click.argument("name")
 @click.argument("command", nargs=-1)
-@click.option("--url", metavar="URL", help="The address of a server that runs elsewhere, instead of a command.")
+@click.option("--url", metavar="URL", help="The URL of a remote server, instead of a command.")
 @click.option(
     "--card",
     metavar="URL",
-    help="The server card of such a server, or the site whose catalog names one, to read the address from.",
+    help="The server card of a remote server, or the site whose catalog names one, to read the URL from.",
 )
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--header", multiple=True, metavar="NAME:VALUE", help="Sent with every request to the address; repeatable.")
-@click.option("--sse", is_flag=True, help="The address is that of an old server, which speaks by server-sent events.")
+@click.option("--sse", is_flag=True, help="The URL is that of an older server that uses the HTTP+SSE transport.")
 @click.option("--force", is_flag=True, help="Replace a server of this name.")
 @_FILE
 def add_server(
@@ -89,7 +89,7 @@ def add_server(
         )
 
 
-@click.command("remove")
+@click.command("remove", short_help="Remove a server from a file.")
 @click.argument("name")
 @_FILE
 def remove_server(name: str, file: str | None) -> None:

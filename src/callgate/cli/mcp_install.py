@@ -99,7 +99,7 @@ CLIENTS: Mapping[str, _Client] = {
 """The clients, by their names on the command line."""
 
 
-@click.command("install")
+@click.command("install", short_help="Add your tools to another program.")
 @click.argument("client", type=click.Choice(list(CLIENTS)))
 @click.argument("options", nargs=-1, metavar="[-- OPTIONS]")
 @click.option("--name", default="callgate", show_default=True, help="The name of the server in the client.")
@@ -108,9 +108,9 @@ CLIENTS: Mapping[str, _Client] = {
 @click.option("--project", is_flag=True, help="The client's file in the current folder, not the one of the user.")
 @click.option("--force", is_flag=True, help="Replace a server of this name.")
 @click.option("--dry-run", is_flag=True, help="Show the change, and write nothing.")
-@click.option("--undo", is_flag=True, help="Take the last installation in this client back; again: the one before.")
+@click.option("--undo", is_flag=True, help="Undo the last installation in this client; repeat it for the one before.")
 def install(client: str, options: Sequence[str], **given: Any) -> None:
-    """Add our tools to the configuration of another program, and print the diff.
+    """Add your tools to the configuration of another program, and print the diff.
 
     \b
         callgate mcp install cursor -- -T my_tools.py --root docs

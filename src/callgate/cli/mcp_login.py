@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["login", "logout"]
 
 
-@click.command()
+@click.command(short_help="Log in at a server.")
 @click.argument("file", required=False)
 @click.argument("name", required=False)
 def login(file: str | None, name: str | None) -> None:
@@ -48,11 +48,11 @@ def login(file: str | None, name: str | None) -> None:
     click.echo(f"{name}: works, {len(server.runnables())} tools")
 
 
-@click.command()
+@click.command(short_help="Delete the token of a server.")
 @click.argument("file", required=False)
 @click.argument("name", required=False)
 def logout(file: str | None, name: str | None) -> None:
-    """Forget the token of the server NAME of FILE (mcp.json or .mcp.json unless given)."""
+    """Delete the token of the server NAME of FILE (mcp.json or .mcp.json unless given)."""
     from callgate.mcp.tokens import TokenFile
 
     server, name = _remote(file, name, None)

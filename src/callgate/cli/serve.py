@@ -99,20 +99,20 @@ class Options:
     """All other settings of files, the environment and `--set`."""
 
 
-@click.command(short_help="Serve conversations over HTTP.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; others need a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 picks a free one.")
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without it there are none.")
 @click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools can be called; repeatable.")
 @click.option("--provider", type=click.Choice(PROVIDER_NAMES), help="Provider of the model if a request names none.")
 @click.option("-m", "--model", metavar="NAME", help="The model that answers when a request names none.")
 @click.option("--mode", type=click.Choice(CALL_MODES), help="Declaration of tools, as in `callgate chat`.")
-@click.option("--api", type=click.Choice(API_NAMES), help="The API by which Gemini is asked.")
-@click.option("--system", metavar="TEXT", help="An instruction for all conversations.")
+@click.option("--api", type=click.Choice(API_NAMES), help="The API of Gemini to use.")
+@click.option("--system", metavar="TEXT", help="A system instruction for all conversations.")
 @click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="Calls that need approval; see `chat --help`.")
-@click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
-@click.option("--audit", metavar="FILE", help="Write down every call in this log.")
+@click.option("--policy", metavar="FILE", help="Rules in TOML: which calls are allowed, need approval, or are denied.")
+@click.option("--audit", metavar="FILE", help="Record every call in this audit log.")
 @store_option
 @click.option("--ephemeral", is_flag=True, help="Keep conversations in memory only.")
 @click.option(
@@ -120,13 +120,13 @@ class Options:
 )
 @click.option("--no-token", is_flag=True, help="Let every program on this machine use the service; loopback only.")
 @click.option("--access", metavar="FILE", help="Named tokens with rights, owners and limits; see `callgate token --help`.")
-@click.option("--access-log", metavar="FILE", help="A line of JSON for each request, in this file; '-' is stderr.")
+@click.option("--access-log", metavar="FILE", help="Write a line of JSON for each request to this file; '-' is stderr.")
 @click.option("--allow-model", multiple=True, metavar="NAME", help="A model (or pattern) that may be named; repeatable.")
 @click.option(
     "--endpoint",
     multiple=True,
     metavar="NAME",
-    help="gemini, openai, anthropic, ui, mcp, page, none: only these.",
+    help="Serve only these: gemini, openai, anthropic, ui, mcp, page, or none; repeatable.",
 )
 @click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, if it is in another file.")
@@ -138,9 +138,9 @@ class Options:
     help="A number: processes that share the port. 'local', 'ray' or the address of a Ray cluster (ray://host:10001): where "
     "the tools of -T run. Repeatable.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
-@click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
-@click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Another host name of the service; repeatable.")
+@click.option("--allow-origin", multiple=True, metavar="URL", help="The origin of a web page that may call it; repeatable.")
+@click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Maximum number of simultaneous runs.")
 @click.option(
     "--drain-s",
     type=SECONDS,
@@ -148,7 +148,9 @@ class Options:
     show_default=True,
     help="Seconds to keep working after SIGTERM while /health reports `down` to load balancers.",
 )
-@click.option("--stop-s", type=SECONDS, default=10.0, show_default=True, help="Seconds that runs may take to end.")
+@click.option(
+    "--stop-s", type=SECONDS, default=10.0, show_default=True, help="Seconds that runs may take to end after the drain."
+)
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context

@@ -70,15 +70,12 @@ HISTORY_FORMATS = tuple(name for name in FORMAT_NAMES if name not in ("json_sche
 _STATES = {"idle": "idle", "waiting": "waits for approval", "interrupted": "interrupted"}
 
 
-@click.group(
-    short_help="Look at the conversations that are kept, and take them back, copy, export or delete them.",
-    invoke_without_command=True,
-)
+@click.group(invoke_without_command=True)
 @click.pass_context
 def sessions(ctx: click.Context) -> None:
-    """Conversations that are kept; without a command, list them.
+    """List stored conversations, show, change and delete them; without a command, list them.
 
-    An ID may be cut short as long as only one session begins with it; `latest` is the one that was written to last.
+    An ID may be abbreviated as long as it is unambiguous; `latest` is the session written to last.
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input.
     """
     if ctx.invoked_subcommand is None:
@@ -108,8 +105,8 @@ def _done(store: Store, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
 # Looking -----------------------------------------------------------------------------------------------------------------
 
 
-@sessions.command("list", short_help="The sessions that are kept, the newest first.")
-@click.option("--all", "everything", is_flag=True, help=f"All of them, and not only the newest {LISTED}.")
+@sessions.command("list", short_help="List sessions, newest first.")
+@click.option("--all", "everything", is_flag=True, help=f"List all sessions, not only the newest {LISTED}.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 @store_option
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
@@ -203,7 +200,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-@sessions.command("show", short_help="A conversation as it can be read.")
+@sessions.command("show", short_help="Print a conversation.")
 @click.argument("id")
 @store_option
 def show_session(id: str, store: str | None) -> None:
@@ -257,13 +254,13 @@ def _content_lines(content: Content) -> Iterator[str]:
 # Out and in --------------------------------------------------------------------------------------------------------------
 
 
-@sessions.command("export", short_help="A session as JSON, in callgate's own form or another system's.")
+@sessions.command("export", short_help="Print a session as JSON, in callgate's format or another one.")
 @click.argument("id", required=False)
-@click.option("--format", "target", type=click.Choice(HISTORY_FORMATS), help="The history alone, as another system has it.")
-@click.option("--salvage", metavar="FILE", help="Whatever can still be read of a damaged SQLite file, instead of ID.")
+@click.option("--format", "target", type=click.Choice(HISTORY_FORMATS), help="The history alone, in this format.")
+@click.option("--salvage", metavar="FILE", help="The readable part of this damaged SQLite file, instead of ID.")
 @store_option
 def export_session(id: str | None, *, target: str | None, salvage: str | None, store: str | None) -> None:
-    """Print the session ID as JSON; what could not be carried over to another format is told on stderr."""
+    """Print the session ID as JSON. What another format cannot represent is reported on stderr."""
     if (id is None) == (salvage is None):
         raise click.UsageError("name a session to export, or a damaged file with --salvage")
     if salvage is not None:
@@ -322,14 +319,14 @@ def _report_losses(losses: list[Loss]) -> None:
         click.echo("\n".join([f"{len(losses)} lost or changed:", *loss_lines(losses)]), err=True)
 
 
-@sessions.command("import", short_help="A session from JSON, in callgate's own form or another system's.")
+@sessions.command("import", short_help="Create sessions from JSON, in callgate's format or another one.")
 @click.argument("file")
-@click.option("--from", "source", type=click.Choice(HISTORY_FORMATS), help="Of which format FILE is; detected if left out.")
+@click.option("--from", "source", type=click.Choice(HISTORY_FORMATS), help="The format of FILE; detected if omitted.")
 @store_option
 def import_sessions(file: str, *, source: str | None, store: str | None) -> None:
-    """Make new sessions of FILE (- for stdin): what `export` wrote, or a history of another system.
+    """Create sessions from FILE (- for stdin): what `export` wrote, or a history of another system.
 
-    Nothing that was allowed there is allowed here: calls that wait are decided about again. Prints the new ids.
+    Approvals are not imported: calls that wait are decided about again. The new ids are printed.
     """
     value = json_from(file, depth_max=strict_json.WRITTEN_DEPTH_MAX)
     try:
@@ -386,16 +383,16 @@ def _named(document: Any) -> tuple[str | None, list[Fact]]:
 # Changing ----------------------------------------------------------------------------------------------------------------
 
 
-@sessions.command("delete", short_help="Forget sessions.")
+@sessions.command("delete", short_help="Delete sessions.")
 @click.argument("ids", metavar="[ID...]", nargs=-1)
-@click.option("--older-than", metavar="AGE", help="Sessions that were last written to so long ago: 30d, 12h, 90m.")
+@click.option("--older-than", metavar="AGE", help="Sessions last written to before that: 30d, 12h, 90m.")
 @click.option("--owner", metavar="NAME", help="Sessions that belong to this user of the service; may be given with an age.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @store_option
 def delete_sessions(
     ids: tuple[str, ...], *, older_than: str | None, owner: str | None, yes: bool, store: str | None
 ) -> None:
-    """Delete the sessions; what is gone is gone.
+    """Delete the sessions. This cannot be undone.
 
     With them go the backups on this machine of files that their calls changed (also of sessions that were deleted
     elsewhere), and their prompts in the input history. Services delete backups on their machines within minutes. An audit
@@ -505,9 +502,9 @@ def _age_s(age: str) -> float:
         raise click.UsageError(str(error)) from error
 
 
-@sessions.command("fork", short_help="A copy of a session that goes its own way.")
+@sessions.command("fork", short_help="Copy a session.")
 @click.argument("id")
-@click.option("--exchanges", type=click.IntRange(min=0), help="Copy only the first so many exchanges.")
+@click.option("--exchanges", type=click.IntRange(min=0), help="Copy only this many exchanges, from the first one.")
 @store_option
 def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
     """Copy the session ID and print the id of the copy. Files are left as they are."""
@@ -520,15 +517,15 @@ def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
     click.echo(target)
 
 
-@sessions.command("rewind", short_help="Take back the last exchanges, and what was written to files in them.")
+@sessions.command("rewind", short_help="Remove the last exchanges, and restore the files written in them.")
 @click.argument("id")
-@click.option("--exchanges", type=click.IntRange(min=1), default=1, show_default=True, help="Number of exchanges to undo.")
+@click.option("--exchanges", type=click.IntRange(min=1), default=1, show_default=True, help="Number of exchanges to remove.")
 @click.option("--keep-files", is_flag=True, help="Leave files as they are.")
 @store_option
 def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | None) -> None:
-    """Put the session ID back to before its last exchanges, together with the files that the file tools wrote in them.
+    """Remove the last exchanges of the session ID, and restore the files that the file tools wrote in them.
 
-    The journal keeps what happened, and `callgate undo` can take the changes of files back.
+    The journal still records what happened, and `callgate undo` can revert the change of the files.
     """
 
     async def work(store: Store) -> tuple[str, list[str], list[str]]:

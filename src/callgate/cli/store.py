@@ -40,17 +40,20 @@ _PARTIAL = ".callgate-partial"
 _ABANDONED_S = 24 * 3600.0
 
 
-@click.group(short_help="The tables of a store, and copies of it.")
+@click.group()
 def store() -> None:
-    """The store in which sessions are kept. Exit codes: 0, 1 an error or tables that are not current, 2 wrong usage."""
+    """Migrate, back up and copy the store of sessions.
+
+    Exit codes: 0, 1 an error or tables that are not current, 2 wrong usage.
+    """
 
 
 @store.command("migrate", short_help="Create the tables that are missing.")
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if something would have to be done.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a migration is needed.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print the SQL that would be executed.")
 @store_option
 def migrate(*, check: bool, dry_run: bool, store: str | None) -> None:
-    """Bring the tables to the version that this callgate uses. Versions only go forward; a newer one is refused."""
+    """Update the tables to the version that this callgate uses. A newer version is refused."""
     if check and dry_run:
         raise click.UsageError("--check and --dry-run exclude each other")
     place = store_place(store)
@@ -117,12 +120,12 @@ def _ending_by_terminate() -> Generator[None]:
 # Copies ------------------------------------------------------------------------------------------------------------------
 
 
-@store.command("backup", short_help="A copy in a file, while the store is in use.")
+@store.command("backup", short_help="Copy the store to a file, also while it is in use.")
 @click.argument("target", type=click.Path(dir_okay=False))
 @store_option
 @_ending_by_terminate()
 def backup(target: str, *, store: str | None) -> None:
-    """Copy the store to the file TARGET, which must not exist. Programs may go on writing meanwhile.
+    """Copy the store to the file TARGET, which must not exist. Other programs may continue to write to it.
 
     The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is a SQLite store, whatever
     the source is; it is compared with the source by hash before it gets its name, and has the hash in it.
@@ -212,15 +215,15 @@ def _give_name(partial: Path, path: Path) -> None:
             os.close(folder)
 
 
-@store.command("restore", short_help="Put the sessions of a backup into an empty store.")
+@store.command("restore", short_help="Copy a backup to an empty store.")
 @click.argument("file", metavar="BACKUP", type=click.Path(dir_okay=False))
 @store_option
 def restore(file: str, *, store: str | None) -> None:
     """Copy everything in BACKUP to the store, a file or a database, which has no other sessions.
 
-    The backup is compared with the hash in it before anything is written; a plain copy of a file has none, which is said. A
-    store in which a session of the backup went on, or is in use, is refused before anything is written, too. If the command
-    is interrupted, repeat it.
+    The backup is compared with the hash in it before anything is written; a plain copy of a file has none, and a message
+    says so. A store in which a session of the backup was continued or is in use is refused, before anything is written as
+    well. If the command is interrupted, repeat it.
     """
     source, target = _existing(file), _dialect(store_place(store))
     with _sentences():
@@ -241,8 +244,8 @@ def copy(source: str, target: str, *, with_deleted: bool) -> None:
     """Copy everything in the store FROM to the store TO; each is a SQLite file or postgresql://...
 
     Both may be in use. Sessions that only TO has are kept. Repeat the command to copy what was added to FROM since, or to
-    continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1; one that was
-    deleted there stays deleted.
+    continue after an interruption. A session that was continued in TO is not changed, and the exit code is then 1; one that
+    was deleted there stays deleted.
     """
     origin, goal = _existing(source), _dialect(store_place(target) if target else target)
     if origin.place == goal.place or (Path(source).exists() and Path(target).exists() and Path(source).samefile(target)):

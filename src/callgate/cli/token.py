@@ -19,18 +19,18 @@ __all__ = ["token"]
 RIGHTS = ("chat", "approve", "admin")
 
 
-@click.group(short_help="Named tokens of the service: make, list and revoke them.")
+@click.group()
 def token() -> None:
     """Make and revoke named tokens for `callgate serve --access FILE`, which reads the file again when it changes."""
 
 
 @token.command("new", short_help="Make a token.")
 @click.argument("name")
-@click.option("--file", "path", required=True, metavar="FILE", help="The access file; it is made if it is not there.")
+@click.option("--file", "path", required=True, metavar="FILE", help="The access file; it is created if it does not exist.")
 @click.option(
     "--right", "rights", type=click.Choice(RIGHTS), multiple=True, help="chat (default), approve, admin; repeatable."
 )
-@click.option("--owner", metavar="NAME", help="Whom its sessions belong to; several tokens may share an owner.")
+@click.option("--owner", metavar="NAME", help="The owner of its sessions; several tokens may share one.")
 def new(name: str, path: str, rights: tuple[str, ...], owner: str | None) -> None:
     """Make a token, print it, and add its hash to the access file."""
     from callgate.server.access_file import NAME, AccessFile, new_token

@@ -37,7 +37,7 @@ TOOLS_MANY = 128
 """With more tools than this, models choose badly and some models refuse."""
 
 
-@click.group(short_help="List tools, and check them for problems.", invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.pass_context
 def tools(ctx: click.Context) -> None:
     """List tools and check them for problems; without a command, list them with their permissions."""
@@ -45,7 +45,7 @@ def tools(ctx: click.Context) -> None:
         ctx.invoke(list_tools)
 
 
-@tools.command(name="list")
+@tools.command(name="list", short_help="List tools, and whether their calls are allowed.")
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
@@ -145,9 +145,9 @@ class Linted:
     problems: list[str]
 
 
-@tools.command()
+@tools.command(short_help="Check tools for problems.")
 @click.argument("file")
-@click.option("--format", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")
+@click.option("--format", "source", type=click.Choice(FORMAT_NAMES), help="The format of FILE; detected if omitted.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 @click.pass_context
 def lint(ctx: click.Context, file: str, source: str | None, output: str) -> None:

@@ -33,10 +33,10 @@ __all__ = ["trace"]
 WIDTH_MAX = 160
 
 
-@click.command(short_help="Show what a session did and when.")
+@click.command()
 @click.argument("session", default="latest")
-@click.option("--svg", "file", metavar="FILE", help="Write it as a picture (SVG) to this file; - is stdout.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A drawing of lines, or JSON.")
+@click.option("--svg", "file", metavar="FILE", help="Write it as a picture (SVG) to this file (- for stdout).")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Text, or JSON.")
 @store_option
 def trace(session: str, file: str | None, output: str, store: str | None) -> None:
     """Show the timeline of SESSION: model requests, tool runs and waits for approval.

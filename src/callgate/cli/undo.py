@@ -28,15 +28,15 @@ __all__ = ["undo"]
 LISTED = 20
 
 
-@click.command(short_help="List changes of files, and undo them.")
+@click.command()
 @click.argument("change", metavar="[ID]", required=False)
-@click.option("--list", "listing", is_flag=True, help="List the changes, the newest first (also without an ID).")
+@click.option("--list", "listing", is_flag=True, help="List the changes, newest first (the default without an ID).")
 @click.option("--show", metavar="ID", help="Show what undoing this change would do.")
-@click.option("--root", metavar="DIR", help="Only changes below this folder; the current one and its like if left out.")
-@click.option("--all", "everywhere", is_flag=True, help="List the changes of all folders, and more than the newest.")
-@click.option("--force", is_flag=True, help="Put it back even if the file was changed again since.")
+@click.option("--root", metavar="DIR", help="Only changes below this folder; by default the current one.")
+@click.option("--all", "everywhere", is_flag=True, help="List the changes of all folders, not only the newest.")
+@click.option("--force", is_flag=True, help="Undo it even if the file has changed since.")
 def undo(change: str | None, *, listing: bool, show: str | None, root: str | None, everywhere: bool, force: bool) -> None:
-    """Show what undoing the change ID does, and do it. `last` stands for the newest change.
+    """Undo the change ID of a file, after showing what that does. `last` is the newest change.
 
     Exit codes: 0, 2 wrong usage, 42 it cannot be undone.
     """
