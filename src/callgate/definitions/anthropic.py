@@ -158,7 +158,7 @@ def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
-    blocks = [block for part in result.parts for block in _result_block(part, out)]
+    blocks = [block for part in result.parts for block in transfer.result_block(part, out, TITLE, _media_block)]
     blocks += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, TITLE)]
     if result.name and not out.in_history:
         out.lose(result.at, "name", f"{TITLE}: a result names its call by the id alone")
@@ -166,15 +166,6 @@ def _result(result: Result, out: WriteContext) -> JsonObject:
     if blocks:
         written["content"] = blocks[0]["text"] if len(blocks) == 1 and blocks[0].get("type") == "text" else blocks
     return written | ({"is_error": True} if result.is_error else {})
-
-
-def _result_block(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
-    if isinstance(part, Blob):
-        yield _media_block(part, out)
-    elif isinstance(part, Other) and out.is_same:
-        yield part.raw
-    elif (text := transfer.in_words(part, out, TITLE)) is not None:
-        yield {"type": "text", "text": text.text}
 
 
 # Histories ---------------------------------------------------------------------------------------------------------------
@@ -191,7 +182,7 @@ def history_from(node: Node) -> list[Message]:
     if isinstance(node.value, list):
         entries = node.items
     elif (listed := node.find("messages")) is not None:
-        if items := list(_content_items(node.find("system"))):
+        if items := list(transfer.content_items(node.find("system"), _block)):
             messages.append(Message(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
         entries = listed.items
@@ -202,20 +193,10 @@ def _message_from(node: Node) -> Message:
     role = _SPEAKERS.get(named := node.need_text("role"))
     if role is None:
         raise ShapeError(node.at, f"there is no role {named!r}; the roles are 'user', 'assistant' and 'system'")
-    items = tuple(_content_items(node.need("content")))
+    items = tuple(transfer.content_items(node.need("content"), _block))
     node.find("type")
     node.lose_unread(f"{TITLE}: only the role and the content of a message are carried")
     return Message(role=role, items=items, at=node.at)
-
-
-def _content_items(content: Node | None) -> Iterator[Item]:
-    if content is None:
-        return
-    if isinstance(content.value, str):
-        yield Text(text=content.value, at=content.at)
-        return
-    for block in content.items:
-        yield from _block(block)
 
 
 def _block(node: Node) -> Iterator[Item]:

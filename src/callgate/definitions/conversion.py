@@ -153,7 +153,7 @@ def _tools(found: Read, to: Format) -> Converted:
     elif hosted:
         listed = cast("list[Any]", value if type(value) is list else value["tools"])
         for item in hosted:
-            out.lose(item.at, item.keyword, "the other tools are written anew", "stands after them")
+            out.lose(item.at, item.keyword, "the other tools are written again", "stands after them")
             listed.append(item.raw)
     return Converted(value=value, losses=[_with_tool(loss, tools, names) for loss in losses], names=names)
 

@@ -467,7 +467,7 @@ def _media_part(blob: Blob, out: WriteContext) -> Part:
         return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named} | viewed
     mime_type = _type_of(blob)
     if mime_type != blob.mime_type:
-        reason = f"{TITLE}: a file has a type, and its address tells of none"
+        reason = f"{TITLE}: a file has a type, and its address implies none"
         out.lose(blob.at, blob.mime_type, reason, f"{mime_type} is assumed")
     typed = {} if mime_type.endswith("/*") else {"mimeType": mime_type}
     return {_FILE[0]: {"fileUri": blob.uri} | typed | named} | viewed

@@ -19,7 +19,6 @@ from callgate.definitions.items import (
     Blob,
     Call,
     HostedTool,
-    Item,
     Message,
     Other,
     Result,
@@ -255,7 +254,7 @@ def _message_from(node: Node) -> Message:
     if kind == "thought":
         return Message(role="model", items=tuple(_thoughts(node)), at=node.at)
     if kind in ("user_input", "model_output"):
-        items = tuple(_content_items(node.find("content")))
+        items = tuple(transfer.content_items(node.find("content"), _block))
         node.lose_unread(f"{TITLE}: only the content of a step is carried")
         return Message(role="user" if kind == "user_input" else "model", items=items, at=node.at)
     return Message(role="model", items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
@@ -271,16 +270,6 @@ def _thoughts(node: Node) -> Iterator[Thought]:
     if text or signature != SKIP_SIGNATURE:  # The placeholder alone says nothing.
         yield Thought(text=text, signature=None if signature == SKIP_SIGNATURE else signature, at=node.at)
     node.lose_unread(f"{TITLE}: only the summary and the signature of a thought are carried")
-
-
-def _content_items(content: Node | None) -> Iterator[Item]:
-    if content is None:
-        return
-    if isinstance(content.value, str):
-        yield Text(text=content.value, at=content.at)
-        return
-    for block in content.items:
-        yield from _block(block)
 
 
 def _block(node: Node, *, has_view: bool = True) -> Iterator[Text | Blob | Other]:
@@ -348,7 +337,7 @@ def _block_to(item: Text | Blob, out: WriteContext) -> JsonObject:
         return {"type": "text", "text": item.text}
     transfer.unnamed(item, out, TITLE)
     if item.mime_type == "*/*":
-        return _block_to(transfer.media_stub(item, out, f"{TITLE}: media needs a type, and its address tells of none"), out)
+        return _block_to(transfer.media_stub(item, out, f"{TITLE}: media needs a type, and its address implies none"), out)
     kind = _kind_of(item.mime_type)
     typed = {} if item.mime_type.endswith("/*") else {"mime_type": item.mime_type}
     where = {"data": item.data} if item.data is not None else {"uri": item.uri}

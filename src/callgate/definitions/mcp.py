@@ -201,21 +201,12 @@ def _result(result: Result, out: WriteContext) -> JsonObject:
     for part in result.parts:
         if isinstance(part, Value) and part.value is not structured and isinstance(part.value, (dict, list)):
             out.lose(part.at, "json", f"{TITLE}: structured content is one object", "written as JSON text")
-        content += _block_to(part, out)
+        content += transfer.result_block(part, out, TITLE, _media_block)
     content += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, TITLE)]
     written: JsonObject = {"content": content}
     if structured is not None:
         written["structuredContent"] = structured
     return written | ({"isError": True} if result.is_error else {})
-
-
-def _block_to(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
-    if isinstance(part, Blob):
-        yield _media_block(part, out)
-    elif isinstance(part, Other) and out.is_same:
-        yield part.raw
-    elif (text := transfer.in_words(part, out, TITLE)) is not None:
-        yield {"type": "text", "text": text.text}
 
 
 def _media_block(blob: Blob, out: WriteContext) -> JsonObject:

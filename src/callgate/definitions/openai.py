@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
-from callgate.definitions.items import Blob, Call, HostedTool, Item, Message, Other, Result, Text, Tool
+from callgate.definitions.items import Blob, Call, HostedTool, Message, Other, Result, Text, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
@@ -316,7 +316,7 @@ def _message_from(node: Node) -> Message:
         return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if role not in _ROLES:
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are {', '.join(sorted(_ROLES))}")
-    items = [*_content_items(node.find("content"))]
+    items = [*transfer.content_items(node.find("content"), _block)]
     if (refusal := node.find("refusal")) is not None:
         items.append(_refused(refusal))
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
@@ -330,16 +330,6 @@ def _message_from(node: Node) -> Message:
 def _refused(node: Node) -> Text:
     node.lose("refusal", "only OpenAI tells a refusal from an answer", "carried as text")
     return Text(text=node.text, at=node.at, is_refusal=True)
-
-
-def _content_items(content: Node | None) -> Iterator[Item]:
-    if content is None:
-        return
-    if isinstance(content.value, str):
-        yield Text(text=content.value, at=content.at)
-        return
-    for block in content.items:
-        yield from _block(block)
 
 
 def _block(node: Node) -> Iterator[Text | Blob | Other]:

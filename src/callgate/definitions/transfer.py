@@ -191,6 +191,17 @@ def result_parts(content: Node | None, read_block: Callable[[Node], Iterable[Res
         yield json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
 
 
+def content_items(content: Node | None, read_block: Callable[[Node], Iterable[Item]]) -> Iterator[Item]:
+    """Read the content of a message that is a text or a list of blocks."""
+    if content is None:
+        return
+    if isinstance(content.value, str):
+        yield Text(text=content.value, at=content.at)
+        return
+    for block in content.items:
+        yield from read_block(block)
+
+
 def json_or_text(text: str, at: str) -> Text | Value:
     """Parse a text of a format that has nothing but text, if a JSON encoder wrote it of an object or a list.
 
@@ -240,6 +251,18 @@ def in_words(part: ResultPart, out: WriteContext, title: str) -> Text | None:
         return media_stub(part, out, f"{title}: results are text")
     out.lose(part.at, part.keyword, f"{title}: it has no such block")
     return None
+
+
+def result_block(
+    part: ResultPart, out: WriteContext, title: str, media_block: Callable[[Blob, WriteContext], JsonObject]
+) -> Iterator[JsonObject]:
+    """Write a part of a result for the formats whose results are blocks of text and media."""
+    if isinstance(part, Blob):
+        yield media_block(part, out)
+    elif isinstance(part, Other) and out.is_same:
+        yield part.raw
+    elif (text := in_words(part, out, title)) is not None:
+        yield {"type": "text", "text": text.text}
 
 
 def text_of_parts(result: Result, out: WriteContext, title: str) -> str:
