@@ -183,6 +183,22 @@ def test_every_link_of_a_page_leads_somewhere(page: Path):
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+def broken_tables(text: str) -> list[str]:
+    """Rows of a page that belong to no table, because a blank line or the row of dashes is in the wrong place."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    tables = [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose, re.MULTILINE)]
+    return [rows[0] for rows in tables if len(rows) < 3 or not re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", rows[1])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_row_of_a_page_belongs_to_a_table(page: Path):
+    assert broken_tables(page.read_text("utf-8")) == []
+
+
+def test_a_row_after_a_blank_line_is_found():
+    assert broken_tables("| a |\n|---|\n| b |\n\n| c |\n") == ["| c |"]
+
+
 def names_in(page: str, heading: str) -> set[str]:
     """The names in the first column of the table under a heading."""
     section = (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
