@@ -65,6 +65,8 @@ _THIRD_PERSON = re.compile(
 # Their docstrings are descriptions of tools, which a model reads.
 _TOOLS = ("cli/demo_tools.py",)
 BANNED = ("mend", "mended", "mends", "mending", "heed", "heeded", "heeds", "behind it", "whoever", "in good order")
+# Titles of sections that say nothing of what is in them.
+_EMPTY_TITLE = re.compile(r"^\s*(?:#|//) (?:Behind it|Small things|Others|And then)(?: -+)?\s*$")
 
 
 def participles(paths: Iterable[str], allowed: Iterable[str] = PARTICIPLES) -> list[str]:
@@ -188,8 +190,20 @@ def test_no_function_or_class_is_named_by_a_participle() -> None:
 
 def test_no_banned_word_is_in_the_sources_or_the_docs() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    found = [banned_words(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in (*clean_files(), *pages)]
+    texts = [path for kind in ("py", "js", "css", "html") for path in sorted(SRC.rglob(f"*.{kind}"))]
+    found = [banned_words(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in (*texts, *pages)]
     assert [sentence for sentences in found for sentence in sentences] == []
+
+
+def empty_titles(path: str, source: str) -> list[str]:
+    """Sections of a file that are not called by their content."""
+    lines = enumerate(source.splitlines(), 1)
+    return [f"{path}:{number}: {line.strip()[:40]!r}" for number, line in lines if _EMPTY_TITLE.match(line)]
+
+
+def test_every_section_is_called_by_its_content() -> None:
+    files = [*clean_files(), *sorted(SRC.rglob("*.js"))]
+    assert [title for path in files for title in empty_titles(str(path.relative_to(SRC)), path.read_text("utf-8"))] == []
 
 
 def test_each_check_finds_its_breach() -> None:
@@ -200,6 +214,7 @@ def test_each_check_finds_its_breach() -> None:
     odd += 'def h():\n    """Counts the h."""\ndef i():\n    """Counts of i."""\n'
     assert len(odd_openings("a.py", odd)) == 4
     assert len(odd_help("a.py", "f(help='How long.')\nx = {'description': 'Whose it is.', 'help': 'What'}")) == 2
+    assert len(empty_titles("a.py", "# Others ---\n    # Small things ---\n# Others may come.")) == 2
     assert len(banned_words("a.md", "Mend it.\nIt is fine.\nBehind it, whoever comes.")) == 2
 
 

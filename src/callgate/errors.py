@@ -95,7 +95,7 @@ class StoreError(CallgateError):
 
 
 class NewerSessionError(StoreError):
-    """A newer version of callgate has written to the session; a process of that version can go on with it."""
+    """A newer version of callgate has written to the session; a process of that version can continue it."""
 
 
 class JsonError(CallgateError, ValueError):

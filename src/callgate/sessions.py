@@ -390,7 +390,7 @@ async def rewind(
         if expected is not None:
             exchanges = len(expected)
         if not 0 < exchanges <= len(known):
-            raise UsageError(f"session {session!r} has {len(known)} exchanges: {exchanges} of them cannot be taken back")
+            raise UsageError(f"session {session!r} has {len(known)} exchanges: {exchanges} of them cannot be removed")
         taken = known[-exchanges:]
         if expected is not None and [exchange.id for exchange in taken] != list(expected):
             raise SessionChangedError(f"session {session!r} has changed since it was shown: read it again, then undo")

@@ -235,7 +235,7 @@ def test_the_embedded_model_matters_most_where_nobody_else_answers(problem, has_
 
 
 def test_every_way_in_which_a_server_fails_has_a_remedy():
-    for words in ("it wants a login", "HTTPStatusError: 404", "ConnectError: refused", "it is still starting", "odd"):
+    for words in ("it requires a login", "HTTPStatusError: 404", "ConnectError: refused", "it is still starting", "odd"):
         status = ServerStatus(name="s", where="", problem=words, about={}, tools=(), remarks=())
         (found,) = findings.of_server(status)
         assert found.level == "broken"

@@ -84,7 +84,7 @@ def test_a_test_warns_of_tools_that_look_like_others(servers, capsys: pytest.Cap
     assert main(["mcp", "test", servers(box=shady)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "! The tool 're\\u0430d_file' of the MCP server 'box' looks like 'read_file' of this program: letters of another "
-        "script, or signs that nobody sees."
+        "script, or invisible characters."
     )
 
 
@@ -138,7 +138,7 @@ def test_a_login_is_made_in_a_browser_kept_and_forgotten(
         assert main(["mcp", "login", file, "web"]) == 1
         assert "run this at a terminal" in capsys.readouterr().err
         assert main(["mcp", "test", file]) == 1
-        assert "it wants a login" in capsys.readouterr().out
+        assert "it requires a login" in capsys.readouterr().out
         monkeypatch.setattr("callgate.cli.mcp_login.is_terminal", lambda stream: True)
         assert main(["mcp", "login", file, "web"]) == 0
         out, err = capsys.readouterr()

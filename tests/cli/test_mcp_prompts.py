@@ -65,7 +65,7 @@ def test_a_form_is_asked_field_by_field_and_shown_before_it_is_sent():
         "  Answer it? Never give a password or a key here. [y]es, [n]o (Enter: no) y",
         "  | How many come.",
         "  Guests: (Enter: ask again) many",
-        "  a whole number is wanted",
+        "  a whole number is expected",
         "  Guests: (Enter: ask again) 4",
         "  | 1. fish",
         "  | 2. cake",

@@ -259,7 +259,7 @@ def test_a_running_call_is_one_line_that_changes_and_unfolds_afterwards(screen: 
     show.wait_for(lambda text: frames.add(text) or len(frames) > 3)  # It moves,
     assert show.text.count("work()") == 1  # in its place.
     show.type("\x03")
-    show.wait_for("The run was cancelled; the conversation can go on.")
+    show.wait_for("The run was cancelled; the conversation can continue.")
     show.prompt()
     assert "waiting for the model" not in show.text
     assert re.search(r"^✗ 1 work\(\) .*\n  [^✗]*cancelled", show.text, re.MULTILINE)
@@ -414,7 +414,7 @@ def test_a_resize_while_a_call_runs_and_at_the_prompt_leaves_nothing_behind(scre
         show.screen.resize(24, columns)
         show.wait_for(lambda text: "work(" in text.splitlines()[-1])
     show.type("\x03")
-    show.wait_for("can go on.")
+    show.wait_for("can continue.")
     show.prompt()
     assert len(re.findall(r"^[⠀-⣿] work\(\)", show.text, re.MULTILINE)) == 0, "a line that moved was left on the screen"
     show.type("hello there, this is a text")
@@ -600,7 +600,7 @@ def test_ctrl_c_at_every_stage_goes_back_to_the_prompt_and_twice_leaves(screen: 
         begin(show)
         show.type("\x03")
         ends = {begin_nothing: "Ctrl-C again leaves.\n\n>", begin_typing: "\n\n>"}  # A line with text is emptied.
-        came = ends.get(begin, "can go on.\n\n>")
+        came = ends.get(begin, "can continue.\n\n>")
         show.wait_for(lambda text, came=came: text.endswith(came))
         show.type(f"still there {number}?\r")
         show.wait_for(f"You said still there {number}?")
@@ -670,7 +670,7 @@ def test_commands_do_their_work_in_a_real_terminal_too(screen: Callable[..., Scr
         ("/call", "call 1: wipe, finished"),
         ("second words", "You said second words"),
         ("/compact", "contents were summarized."),
-        ("/undo", "taken back: second words"),
+        ("/undo", "removed: second words"),
         ("/clear", "A new conversation begins. The one before is stored: /load chat-"),
         ("/load nothing-like-it", "there is no session 'nothing-like-it'"),
     ):

@@ -324,7 +324,7 @@ def test_a_fork_and_a_rewind(shell: Shell, state: Path) -> None:
     assert (code, made.startswith("fork-")) == (0, True)
     code, out, _ = shell("sessions", "rewind", "talk", "--exchanges", "2")
     assert (code, out.splitlines()) == (
-        0, ["taken back: second", "taken back: third", "To resume: callgate chat -r talk"],
+        0, ["removed: second", "removed: third", "To resume: callgate chat -r talk"],
     )  # fmt: skip
     assert {row["id"]: row["exchanges"] for row in listed(shell)} == {"talk": 1, made.strip(): 1}
     code, _, err = shell("sessions", "rewind", "talk", "--exchanges", "2")

@@ -104,8 +104,8 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
     assert "context  about" in shown
     assert "there are no calls here yet" in shown
     assert "/call takes the number of a call, not 'x'" in shown
-    assert "Nothing was allowed for good in this conversation.\n0 taken back" in shown
-    assert "idle" in shown.partition("taken back")[2]
+    assert "Nothing was allowed for good in this conversation.\n0 revoked" in shown
+    assert "idle" in shown.partition("0 revoked")[2]
     assert "To resume: callgate chat -r chat-" in shown
 
 
@@ -153,10 +153,10 @@ def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_pa
     )
     assert not (tmp_path / "made.txt").exists()
     assert "made.txt was removed. To take this back: callgate undo" in shown
-    assert "taken back: write it" in shown
-    assert "/undo takes the number of exchanges to take back, not 'x'" in shown
-    assert "9 cannot be taken back" in shown.replace("9 of them cannot", "9 cannot")
-    assert "there is nothing to take back: nothing was said yet" in shown
+    assert "removed: write it" in shown
+    assert "/undo takes the number of exchanges to remove, not 'x'" in shown
+    assert "9 cannot be removed" in shown.replace("9 of them cannot", "9 cannot")
+    assert "there is nothing to undo: the conversation is empty" in shown
 
 
 def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callable[..., Any], tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callabl
     assert "the conversation is empty, so there is nothing to save" in shown
     assert f"stored in {tmp_path / 'state'}" in shown
     assert "Written to chat.json. /load chat.json takes it up again." in shown
-    assert "'chat.json' is there already: choose another name" in shown
+    assert "'chat.json' exists already: choose another name" in shown
     assert "'no/folder.json' cannot be written: No such file or directory" in shown
     assert "A new conversation begins. The one before is stored: /load chat-" in shown
     assert shown.count("This is now the session import-") == 2
@@ -235,8 +235,8 @@ def test_what_is_taken_back_or_resumed_is_shown_without_the_files_that_went_with
     _, shown = session("/undo", words=("-c",))
     assert "Resumed: see @a.txt (1 exchange)" in shown
     assert re.search(r"^> see @a.txt$", shown, re.MULTILINE)
-    assert re.search(r"^taken back: see @a.txt$", shown, re.MULTILINE)
-    assert "It is data" not in shown.partition("taken back")[2]
+    assert re.search(r"^removed: see @a.txt$", shown, re.MULTILINE)
+    assert "It is data" not in shown.partition("removed: see")[2]
 
 
 def test_a_path_outside_of_the_folder_is_refused_in_whole_sentences(session: Callable[..., Any]) -> None:
@@ -332,8 +332,8 @@ def test_a_failed_message_is_sent_again_in_its_place(session: Callable[..., Any]
     assert "there is nothing to send again" in shown
     assert "callgate: the model is asleep" in shown
     assert "You said fail once" in shown
-    assert "the last message was answered; /undo takes it back" in shown
-    assert shown.count("taken back: fail once") == 1
+    assert "the last message was answered; use /undo, then send it again" in shown
+    assert shown.count("removed: fail once") == 1
 
 
 def test_a_resumed_conversation_shows_where_it_was_left(session: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from callgate.embedded import engine as engines
-from callgate.embedded import host
+from callgate.embedded import server_process
 from callgate.embedded.engine import Engine, EngineSettings
 from callgate.embedded.weights import Files
 from callgate.errors import ConnectionLostError, InvalidRequestError, LimitExceededError, RateLimitedError, UsageError
@@ -294,7 +294,7 @@ def test_the_host_gives_llama_cpp_one_slot_no_cache_of_prompts_and_the_secret(mo
         "host": "h",
         "secret": "s",
     }
-    assert host._server(settings) == "server"  # pyright: ignore[reportPrivateUsage]
+    assert server_process._server(settings) == "server"  # pyright: ignore[reportPrivateUsage]
     (params,) = given
     assert (params.model.path, params.lora_adapters[0].path, params.n_ctx) == ("m", "a", 64)
     assert (params.n_parallel, params.cache_ram_mib, params.api_keys, params.hostnames) == (1, 0, ["s"], ["h"])

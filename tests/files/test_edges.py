@@ -248,7 +248,7 @@ def test_other_systems_are_described_honestly(monkeypatch: pytest.MonkeyPatch) -
     assert [sentence.split(":")[0] for sentence in weaknesses()] == [
         "There is no openat2",
         "There is no O_PATH",
-        "Names are not told apart by case here",
+        "Names do not differ by case here",
         "There is no Landlock",
     ]
     assert beneath._syscall() is None

@@ -57,7 +57,7 @@ def test_lines_of_a_large_file_can_be_counted_from_its_end(root: Path, tmp_path:
     files = FileTools(root, state_dir=tmp_path / "state", bounds=Bounds(read_bytes=1_000))
     assert files.call_sync("read_file", {"path": "f", "start_line": -1}).value == "no end"
     assert files.call_sync("read_file", {"path": "f", "start_line": -3, "end_line": -2}).value == "line 999\nline 1000\n"
-    assert "lies behind" in files.call_sync("read_file", {"path": "f", "start_line": 900, "end_line": -900}).error
+    assert "is after" in files.call_sync("read_file", {"path": "f", "start_line": 900, "end_line": -900}).error
     assert "no line 5000" in files.call_sync("read_file", {"path": "f", "start_line": 5000}).error
 
 

@@ -180,7 +180,7 @@ def test_a_folder_of_backups_that_belongs_to_another_user_is_not_used(files: Fil
     for folder in (tmp_path / "state" / "backups", tmp_path / "state"):
         os.chown(folder, 65534, 65534)
         result = files.call_sync("write_file", {"path": "f", "content": "x"})
-        assert "belongs to somebody else" in result.error
+        assert "belongs to another user" in result.error
         os.chown(folder, 0, 0)
     assert list(root.iterdir()) == []
 
@@ -207,7 +207,7 @@ def test_what_another_process_wrote_in_the_last_moment_is_kept_too(files: FileTo
 
     monkeypatch.setattr(os, "rename", late)
     result = files.call_sync("write_file", {"path": "f", "content": "new\n"})
-    assert any("somebody else" in note.lower() for note in result.notes)
+    assert any("another program" in note.lower() for note in result.notes)
     kept = {files._backups.bytes_before(change) for change in files.changes()}
     assert {b"old\n", b"last moment, by somebody else\n"} <= kept
 
@@ -223,7 +223,7 @@ def test_a_file_that_changed_before_the_rename_is_not_overwritten(files: FileToo
 
     monkeypatch.setattr(files._backups, "keep", slow)
     result = files.call_sync("write_file", {"path": "f", "content": "new\n"})
-    assert "changed by somebody else" in result.error
+    assert "changed by another program" in result.error
     assert (root / "f").read_text() == "changed meanwhile\n"
     assert [path.name for path in root.iterdir()] == ["f"]
     assert files.changes() == []

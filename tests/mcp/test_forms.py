@@ -60,10 +60,10 @@ def test_a_typed_text_becomes_a_value(name: str, typed: str, value: Any):
 @pytest.mark.parametrize(
     ("name", "typed", "said"),
     [
-        ("name", "A", "2"), ("age", "x", "a whole number is wanted"), ("age", "-1", "0"),
-        ("tip", "much", "a number is wanted"),
-        ("outside", "maybe", "yes or no is wanted"), ("menu", "9", "one of 1 to 2 is wanted"),
-        ("extras", "1, 9", "numbers of 1 to 2 are wanted"), ("extras", "", "1"), ("tip", "nan", ""),
+        ("name", "A", "2"), ("age", "x", "a whole number is expected"), ("age", "-1", "0"),
+        ("tip", "much", "a number is expected"),
+        ("outside", "maybe", "yes or no is expected"), ("menu", "9", "one of 1 to 2 is expected"),
+        ("extras", "1, 9", "numbers of 1 to 2 are expected"), ("extras", "", "1"), ("tip", "nan", ""),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_value_is_said(name: str, typed: str, said: str):

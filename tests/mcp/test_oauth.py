@@ -106,8 +106,8 @@ def open_files() -> int:
 
 LET_IN = "{'result': 'the cake is real'}"
 NEEDS_LOGIN = (
-    "it wants a login, and nobody can be asked here: log in once with `callgate mcp login FILE web` at a terminal, or give "
-    "it a token in headers"
+    "it requires a login, and there is no one to ask here: log in once with `callgate mcp login FILE web` at a terminal, or "
+    "give it a token in headers"
 )
 
 
@@ -195,7 +195,7 @@ def test_a_person_who_does_not_come_is_not_waited_for_for_ever(authority: Any, m
     async def nobody(server: str, url: str) -> None:
         pass
 
-    assert outcome(authority.url, Host(login=nobody)) == "nobody logged in within 0.2 s"
+    assert outcome(authority.url, Host(login=nobody)) == "the login was not completed within 0.2 s"
 
 
 @pytest.mark.slow
@@ -378,7 +378,7 @@ def test_a_client_that_was_registered_beforehand_logs_in_with_its_secret_and_sco
         browser.close()
         assert (made.scopes, "POST /register" in made.log) == (["read write"], False)
         assert outcome(url, oauth=settings) == LET_IN  # The token is kept,
-        assert outcome(url, oauth=OAuthClient(client_id="other")).startswith("it wants a login")  # for this client.
+        assert outcome(url, oauth=OAuthClient(client_id="other")).startswith("it requires a login")  # for this client.
 
 
 def test_a_client_may_log_in_for_itself_where_nobody_can_be_asked():
@@ -403,8 +403,8 @@ def test_a_server_at_which_no_client_can_register_says_what_to_do():
     with authority_module.serving(made) as url:
         said = outcome(url, Host(login=Browser()))
     assert said == (
-        "it wants a login, and lets no client register itself: get a client id from its operator, and put it into the entry "
-        'of \'web\' as "oauth": {"clientId": "..."}, with "clientSecret" if there is one'
+        "it requires a login, and does not let clients register themselves: get a client id from its operator, and add "
+        'it to the entry of \'web\' as "oauth": {"clientId": "..."}, with "clientSecret" if there is one'
     )
 
 

@@ -375,8 +375,8 @@ def test_a_server_that_dies_fails_its_calls_at_once_with_its_last_words_and_nobo
     died, added, other, again = (record.result for record in run(story()).calls)
     assert (died.status, added.value, other.value, again.value) == ("failed", 3, '{"a": 1}', '{"a": 2}')
     assert died.error == (
-        "The MCP server 'one' went away during the call: the connection to it ended: exit code 3; its last words on stderr: "
-        "first line | the disk is on fire. Whether the call had its effect is not known."
+        "The MCP server 'one' went away during the call: the connection to it ended: exit code 3; its last output on "
+        "stderr: first line | the disk is on fire. Whether the call had its effect is not known."
     )
 
 
@@ -463,7 +463,7 @@ def test_a_server_that_is_still_starting_is_reported_with_what_it_said_on_stderr
         await slow.aclose(slow)
         return problem
 
-    assert run(story()) == "it is still starting; its last words on stderr: compiling, please wait"
+    assert run(story()) == "it is still starting; its last output on stderr: compiling, please wait"
 
 
 def test_a_child_sees_certificates_and_proxies_but_no_keys(monkeypatch: pytest.MonkeyPatch):
@@ -505,7 +505,7 @@ def test_a_server_that_does_not_start_costs_its_tools_and_nothing_else():
         "The MCP server 'missing' is not available",
         "The MCP server 'slow' is not available",
     ]
-    assert "exit code 4; its last words on stderr: no licence found" in said[0]
+    assert "exit code 4; its last output on stderr: no licence found" in said[0]
     assert said[1].endswith("there is no program 'no-such-program-here': install it, or give its whole path")
     assert said[2].endswith("it is still starting")
     assert isinstance(seen[-1], events.RunEnded)

@@ -213,7 +213,7 @@ def test_a_server_that_tells_of_no_changes_says_so(box: Callable[[], McpServer])
     async def story() -> None:
         it = box()
         await it.start(story)
-        with pytest.raises(ToolError, match="does not tell of changes of notes://nothing"):
+        with pytest.raises(ToolError, match="does not report changes of notes://nothing"):
             async with contextlib.aclosing(it.updates("notes://nothing")) as updates:
                 await anext(updates)
         await it.aclose(story)

@@ -271,7 +271,7 @@ def test_a_full_file_is_followed_by_another_one_and_the_chain_goes_on(tmp_path: 
     assert [file.name for file in files[:2]] == ["audit.jsonl.000001", "audit.jsonl.000002"]
     assert (verify(path).problems, numbers(path)) == ((), list(range(40)))
     files[1].unlink()
-    assert any("records were taken out" in problem for problem in verify(path).problems)
+    assert any("records were removed" in problem for problem in verify(path).problems)
 
 
 def test_a_crash_in_the_middle_of_a_rotation_is_made_good(tmp_path: Path):
@@ -339,7 +339,7 @@ def test_a_log_whose_oldest_files_were_deleted_on_purpose_is_whole_from_there_on
     first.unlink()
     second.unlink()
     log.write([record(40)])
-    assert any("records were taken out" in problem for problem in verify(path).problems)
+    assert any("records were removed" in problem for problem in verify(path).problems)
     found = verify(path, pruned=True, anchor=anchor)
     assert found.problems == ()
     assert [note.partition(": ")[2].split(maxsplit=1)[1] for note in found.notes] == [

@@ -238,14 +238,14 @@ def test_a_removed_log_is_found(tmp_path: Path):
 def test_verification_says_since_when_the_log_is_anchored_and_what_cannot_be_found(tmp_path: Path):
     plain = AuditLog(tmp_path / "audit.jsonl", clock=lambda: 1_600_000_000.0)
     plain.write([record(1)])
-    assert "written anew" in verify(plain.path).guarantee
+    assert "rewritten" in verify(plain.path).guarantee
     plain.path.unlink()
     (tmp_path / "audit.jsonl.head").unlink()
     keyed = AuditLog(plain.path, key=tmp_path / "key", anchor=tmp_path / "anchor", clock=lambda: 1_700_000_000.0)
     keyed.write([record(2)])
     found = verify(plain.path, key=tmp_path / "key")
     assert (found.problems, found.keyed_since, found.anchored_since) == ((), 1_700_000_000.0, None)
-    assert found.guarantee.startswith("Sealed with the key since 2023-11-14 22:13:20 UTC: not found would be")
+    assert found.guarantee.startswith("Sealed with the key since 2023-11-14 22:13:20 UTC: not detected would be")
     assert "older copy" in found.guarantee
     found = verify(plain.path, key=tmp_path / "key", anchor=tmp_path / "anchor")
     assert (found.problems, found.anchored_since) == ((), 1_700_000_000.0)

@@ -400,7 +400,7 @@ def test_a_call_in_place_of_a_repaired_answer_is_refused_and_the_run_goes_on() -
     reply: Reply = run(Gate(model, [look]).run("?", output=Weather))
     assert reply.output == OSLO
     assert [record.state for record in reply.calls] == ["failed"]
-    assert "only the answer is wanted now" in str(reply.calls[0].result)
+    assert "only the final answer is expected now" in str(reply.calls[0].result)
 
 
 def test_a_stream_ends_with_the_typed_reply_and_tells_that_it_asked_again() -> None:
@@ -498,7 +498,7 @@ def test_a_type_cannot_be_given_to_a_run_that_was_begun_without_one() -> None:
         lease = await store.acquire("s", owner="me")
         await store.append(lease, [RunStarted(content={"role": "user", "parts": [{"text": "Hi."}]})], position=0)
         await store.release(lease)
-        with pytest.raises(UsageError, match="was begun without output="):
+        with pytest.raises(UsageError, match="was started without output="):
             await gate.run(session="s", output=Weather)
 
     run(story())

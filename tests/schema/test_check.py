@@ -129,7 +129,7 @@ def test_values_that_are_allowed_as_they_are_stay_as_they_are(schema, value):
         (
             {"oneOf": [INTEGER, {"minimum": 1}]},
             5,
-            "x: 5 fits more than one of the allowed forms, where exactly one is meant",
+            "x: 5 fits more than one of the allowed forms, where exactly one must fit",
         ),
         (False, 5, "x: no value is allowed here"),
     ],

@@ -437,7 +437,7 @@ def test_a_file_that_cannot_be_opened_lets_nobody_in_until_it_can(access, kind) 
         path.symlink_to(path)
     access._looked_s = 0.0
     assert asyncio.run(access.principal(TOKENS["root"])) is None
-    assert "nobody is let in" in str(access.trouble)
+    assert "every request is refused" in str(access.trouble)
     if kind != "gone":
         path.rename(path.with_name("away"))
     moved.rename(path)

@@ -20,9 +20,9 @@ NEWER = {
 }
 SENTENCES = {
     "of a kind": "cannot be read: the journal has a fact of the kind 'weather_changed', which this callgate does not know: "
-    "a newer version wrote it, and can go on with the session",
+    "a newer version wrote it, and can continue the session",
     "of a version": "cannot be read: the journal has schema version 2; this callgate reads version 1: a newer version wrote "
-    "it, and can go on with the session",
+    "it, and can continue the session",
 }
 ROWS = ("SELECT id, title, facts, owner FROM callgate_sessions", "SELECT session, position, body FROM callgate_facts")
 REFUSED: list[tuple[str, str, Any, dict[str, str]]] = [

@@ -18,12 +18,12 @@ from callgate.types import ToolDefinition
 SCRIPT = Path(__file__).parent.parent / "mcp" / "scripted_server.py"
 
 ALIKE = [
-    ("re\u0430d_file", "letters of another script, or signs that nobody sees"),  # Cyrillic a
-    ("r\u0435\u0430d_fil\u0435", "letters of another script, or signs that nobody sees"),
-    ("read\u200b_file", "letters of another script, or signs that nobody sees"),
-    ("\uff52ead_file", "letters of another script, or signs that nobody sees"),  # full width
-    ("\U0001d42bead_file", "letters of another script, or signs that nobody sees"),  # mathematical
-    ("réad_file", "letters of another script, or signs that nobody sees"),
+    ("re\u0430d_file", "letters of another script, or invisible characters"),  # Cyrillic a
+    ("r\u0435\u0430d_fil\u0435", "letters of another script, or invisible characters"),
+    ("read\u200b_file", "letters of another script, or invisible characters"),
+    ("\uff52ead_file", "letters of another script, or invisible characters"),  # full width
+    ("\U0001d42bead_file", "letters of another script, or invisible characters"),  # mathematical
+    ("réad_file", "letters of another script, or invisible characters"),
     ("Read_File", "they differ only in upper and lower case"),
     ("readFile", "they differ only in case and separators"),
     ("read-file", "they differ only in case and separators"),
@@ -114,7 +114,7 @@ def test_a_run_begins_with_a_warning():
         (
             "look_alike_tool",
             "The tool 're\\u0430d_file' of the MCP server 'evil' looks like 'read_file' of this program: letters of another "
-            "script, or signs that nobody sees. See that the right one is called, or exclude it.",
+            "script, or invisible characters. See that the right one is called, or exclude it.",
             "warning",
         )
     ]

@@ -24,7 +24,7 @@ class Cancellation:
     """Cancellation state of a run. Used on the event loop of the run."""
 
     def __init__(self) -> None:
-        self.is_heeded = False
+        self.is_effective = False
         """True if the run has begun to stop: it checks nothing more then."""
         self._reason: str | None = None
         self._failure: Exception | None = None
@@ -60,7 +60,7 @@ class Cancellation:
     @property
     def pending(self) -> str | None:
         """The reason for a pending cancellation, if there is one."""
-        return None if self.is_heeded or self._failure is not None else self._reason
+        return None if self.is_effective or self._failure is not None else self._reason
 
     def raise_if_requested(self) -> None:
         """Go no further if the run is to stop.
@@ -70,7 +70,7 @@ class Cancellation:
         """
         if self._failure is not None:
             raise self._failure from None
-        if self._reason is not None and not self.is_heeded:
+        if self._reason is not None and not self.is_effective:
             raise RunCancelled
 
     async def during(self, work: Awaitable[T]) -> T:
@@ -105,11 +105,11 @@ class Cancellation:
         self.raise_if_requested()
         return result
 
-    # Others ---------------------------------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------------------------------
 
     def request(self, reason: str) -> bool:
         """Ask the run to stop. Returns whether it will because of this."""
-        if self._task is None or self._reason is not None or self.is_heeded:
+        if self._task is None or self._reason is not None or self.is_effective:
             return False
         self._reason = reason
         self._interrupt()

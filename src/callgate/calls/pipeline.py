@@ -99,7 +99,7 @@ class CallPipeline:
 
     async def wind_down(self, reason: str, *, partial_text: str = "") -> None:
         """Stop everything cleanly: every started call gets its result."""
-        self._cancellation.is_heeded = True
+        self._cancellation.is_effective = True
         await self._owner.note(facts.Cancelled(reason=reason, partial=partial_text))
         if self._question is not None:
             await self._tasks.cancel(self._question)

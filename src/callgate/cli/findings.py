@@ -39,7 +39,7 @@ _SERVER_REMEDIES: tuple[tuple[str, str], ...] = (
     ("there is no program", "Install the program, or write its whole path as the command."),
     ("cannot be started", "See that the command can be run, and that its folder is there."),
     ("wants a login", "Log in once with `callgate mcp login` at a terminal."),
-    ("last words on stderr", "Follow the server's last output, or run its command by hand to see more."),
+    ("last output on stderr", "Follow the server's last output, or run its command by hand to see more."),
     ("exit code", "Run its command by hand to see why it ends."),
     ("it is still starting", "Start it by hand once, so that it can load what it needs; or disable it."),
     ("did not answer within", "Check that the command starts an MCP server over stdio."),
@@ -139,7 +139,10 @@ def of_model(name: str, place: str, answer: Answer) -> Finding:
     elif answer.status == 429:
         message, remedy = f"allows no more requests now{words}", "Wait, or ask for a larger quota."
     else:
-        message, remedy = f"answers with status {answer.status}{words}", "Try again later; if it stays, see the base URL."
+        message, remedy = (
+            f"answers with status {answer.status}{words}",
+            "Try again later, or check the base URL.",
+        )
     return Finding(area="Model", subject=subject, level="broken", message=message, remedy=remedy)
 
 
@@ -223,7 +226,7 @@ def of_look_alikes(own: Sequence[str], definitions: Sequence[ToolDefinition]) ->
     """Report tools with confusable names."""
     named = [(name, None) for name in own]
     for pair in look_alikes([*named, *((d.name, d.server) for d in definitions)]):
-        remedy = "See that it is meant; if not, leave it out with 'excludeTools', or remove the server."
+        remedy = "Check that it is intended; if not, leave it out with 'excludeTools', or remove the server."
         yield Finding(area="Tools", subject=ascii(pair.name), level="warning", message=str(pair), remedy=remedy)
 
 

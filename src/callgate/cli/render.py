@@ -424,7 +424,7 @@ class _Shown:
 
 
 _ENDINGS = {
-    "cancelled": "The run was cancelled; the conversation can go on.",
+    "cancelled": "The run was cancelled; the conversation can continue.",
     "turn_limit": "The run was ended at its limit of turns.",
     "call_limit": "The run was ended at its limit of calls.",
     "loop": "The run was ended because the model repeated the same call.",

@@ -401,7 +401,7 @@ def delete_sessions(
     if bool(ids) == (older_than is not None or owner is not None):
         raise click.UsageError("name the sessions to delete, or choose them with --older-than or --owner")
     if not yes and not is_terminal(sys.stdin):
-        raise click.UsageError("nobody can be asked here: use --yes")
+        raise click.UsageError("there is no terminal to ask at: use --yes")
     age = _age_s(older_than) if older_than is not None else None
 
     async def found(store: Store) -> tuple[list[SessionInfo], float]:
@@ -537,5 +537,5 @@ def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | No
     for note in notes:
         click.echo(escape(note))
     for line in said:
-        click.echo(f"taken back: {one_line(line, LINE_CHARS_MAX)}")
+        click.echo(f"removed: {one_line(line, LINE_CHARS_MAX)}")
     click.echo(escape(f"To resume: callgate chat -r {session}"))

@@ -285,7 +285,7 @@ def allowed_line(rule: SessionRule) -> str:
 
 
 def _revoke(context: CommandContext, rest: str) -> None:
-    context.say(f"{context.chat.run(context.chat.gate.revoke(context.chat.session, rest or None))} taken back")
+    context.say(f"{context.chat.run(context.chat.gate.revoke(context.chat.session, rest or None))} revoked")
 
 
 def _one_of(word: str, words: tuple[str, ...], command: str) -> str:
@@ -322,7 +322,7 @@ def _save(context: CommandContext, rest: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text + "\n")
     except FileExistsError:
-        raise UsageError(f"{path!r} is there already: choose another name") from None
+        raise UsageError(f"{path!r} exists already: choose another name") from None
     except OSError as error:
         raise UsageError(f"{path!r} cannot be written: {error.strerror}") from error
     context.say(f"Written to {path}. /load {path} takes it up again.")
@@ -371,15 +371,15 @@ def _undo(context: CommandContext, rest: str) -> None:
     from callgate.sessions import exchanges_of, rewind
 
     if rest and not rest.isdecimal():
-        raise UsageError(f"/undo takes the number of exchanges to take back, not {visible(rest)!r}")
+        raise UsageError(f"/undo takes the number of exchanges to remove, not {visible(rest)!r}")
     store = context.stored.store
     if not exchanges_of(context.chat.run(store.load(context.chat.session))):
-        raise UsageError("there is nothing to take back: nothing was said yet")
+        raise UsageError("there is nothing to undo: the conversation is empty")
     taken = context.chat.run(rewind(store, context.chat.session, exchanges=int(rest or 1), undo=file_undo()))
     for note in taken.notes:
         context.say(note)
     for exchange in taken.exchanges:
-        context.say(f"taken back: {one_line(own_words(exchange), 400)}")
+        context.say(f"removed: {one_line(own_words(exchange), 400)}")
 
 
 def _retry(context: CommandContext, rest: str) -> None:
@@ -388,10 +388,10 @@ def _retry(context: CommandContext, rest: str) -> None:
     store, session = context.stored.store, context.chat.session
     known = exchanges_of(context.chat.run(store.load(session)))
     if not known:
-        raise UsageError("there is nothing to send again: nothing was said yet")
+        raise UsageError("there is nothing to send again: the conversation is empty")
     last = known[-1]
     if last.is_answered and last.failure is None:
-        raise UsageError("the last message was answered; /undo takes it back, then say it again")
+        raise UsageError("the last message was answered; use /undo, then send it again")
     if last.is_answered:
         context.exchange(None)  # Its calls are done and stay done: the run goes on from their results.
         return
@@ -458,14 +458,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "/theme": Command("[NAME]", "show or change the colours: " + ", ".join(THEMES), _theme, lambda _: THEMES),
     "/allowed": Command("", "what was allowed for good in this conversation", _allowed),
-    "/revoke": Command("[ID]", "take back what was allowed for good: one answer, or all", _revoke),
+    "/revoke": Command("[ID]", "revoke the always approvals: one, or all", _revoke),
     "/call": Command("[N]", "call N with all its arguments and its whole result; the last one (also Ctrl-O)", _call),
     "/usage": Command("", "tokens that this conversation has used", _usage),
     "/sessions": Command("", "the conversations that are stored", _sessions),
     "/save": Command("[FILE]", "where this conversation is stored, or write it to a file", _save),
-    "/load": Command("ID|FILE", "go on with another conversation", _load, _known_sessions),
-    "/undo": Command("[N]", "take back the last exchange, or N of them, and what was written to files in it", _undo),
-    "/retry": Command("", "send the last message again if it failed, or go on from its results", _retry),
+    "/load": Command("ID|FILE", "continue another conversation", _load, _known_sessions),
+    "/undo": Command("[N]", "remove the last exchange, or N of them, and restore the files written in them", _undo),
+    "/retry": Command("", "send the last message again if it failed, or continue from its results", _retry),
     "/compact": Command("", "summarize the conversation so far to free context", _compact),
     "/clear": Command("", "begin a new conversation", _clear),
     "/exit": Command("", "leave (Ctrl-D does too)", _exit),

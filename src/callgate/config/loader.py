@@ -199,7 +199,7 @@ class _Reader:
         for key, value in found.items():
             refused: str | None = None
             if SETTINGS[key].project == "no":
-                refused = "a project's file cannot set it: put it in your own"
+                refused = "a project's file cannot set it: set it in your own"
             elif key == "root" and not _is_inside(value.value, folder):
                 refused = "it leads out of the project's folder"
             if refused is not None:

@@ -144,7 +144,7 @@ _PLAIN = (
     ),
     _setting("gemini.model", "The Gemini model where none is named.", env=("GEMINI_MODEL",)),
     _setting(
-        "gemini.api", "The API by which Gemini is asked.", env=("GEMINI_API",), flag="--api",
+        "gemini.api", "The API of Gemini to use.", env=("GEMINI_API",), flag="--api",
         choices=("generateContent", "interactions"),
     ),
     _setting("gemini.base_url", "Base URL of the Gemini API.", env=("GOOGLE_GEMINI_BASE_URL",), project="no"),

@@ -61,7 +61,7 @@ def sanitize_result(
         value = result.known_json or result.value
         return _finished(call, value, depth_max, notes=notes, media=media, duration_s=duration_s, read_media=read_media)
     if result.value is not None:
-        notes = (*notes, "The value that the tool gave besides its error was left out.")
+        notes = (*notes, "The value that the tool returned beside its error was left out.")
     status, error = result.status, _text(result.error) or NO_REASON
     if not isinstance(cast("Any", status), str) or status not in _STATUSES:
         unknown = f"The tool gave a result with the status {_text(status)!r}, which is none of {', '.join(_STATUSES)}."

@@ -54,7 +54,7 @@ WAITING_MAX = 32
 BATCH = 128
 LIKELIEST = 120
 """Tokens that a step names, the likeliest ones."""
-HOST = [sys.executable, "-m", "callgate.embedded.host"]
+HOST = [sys.executable, "-m", "callgate.embedded.server_process"]
 """The script that is started: the other end of the pipe."""
 LOG_LINE_CHARS_MAX = 2_000
 
@@ -223,7 +223,7 @@ class Engine:
             try:
                 await self._whole("/slots/0?action=restore", {"filename": name})
             except ModelError as error:
-                logger.debug("%s cannot be used and is read anew: %s", name, error)
+                logger.debug("%s cannot be used and is read again: %s", name, error)
                 self._states.drop(name)
                 await self.ready()
             else:

@@ -145,14 +145,14 @@ class Backups:
         if create:
             os.makedirs(self.state_dir, mode=0o700, exist_ok=True)
             if os.stat(self.state_dir).st_uid not in (os.geteuid(), 0):
-                raise OSError(errno.EACCES, "the state directory belongs to somebody else", self.state_dir)
+                raise OSError(errno.EACCES, "the state directory belongs to another user", self.state_dir)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
         descriptor = os.open(path, os.O_RDONLY | DIRECTORY | NOFOLLOW | ALWAYS)
         try:
             known = os.fstat(descriptor)
             if known.st_uid != os.geteuid():
-                raise OSError(errno.EACCES, "the folder of backups belongs to somebody else", path)
+                raise OSError(errno.EACCES, "the folder of backups belongs to another user", path)
             if stat.S_IMODE(known.st_mode) & 0o077:
                 os.fchmod(descriptor, 0o700)
         except BaseException:

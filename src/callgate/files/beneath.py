@@ -208,7 +208,7 @@ def weaknesses() -> list[str]:
     if not hasattr(os, "O_PATH"):
         found.append("There is no O_PATH: folders on the way of a path must be readable, not only passable.")
     if sys.platform == "darwin":
-        found.append("Names are not told apart by case here: 'A.txt' and 'a.txt' are one file, whatever a rule says of one.")
+        found.append("Names do not differ by case here: 'A.txt' and 'a.txt' are one file, whatever a rule says of one.")
     from callgate.files import bubblewrap, landlock
 
     if landlock.abi() < 1:

@@ -367,7 +367,7 @@ class CommandTool:
         return make(status="finished", value={"exit_code": code, **texts}, notes=(*notes, *_exit_notes(answer, code)))
 
 
-# Small things ------------------------------------------------------------------------------------------------------------
+# Internals ---------------------------------------------------------------------------------------------------------------
 
 
 def _exit_notes(answer: Mapping[str, Any], code: int) -> list[str]:
@@ -389,7 +389,7 @@ def _signal_name(number: int) -> str:
 def _words(entry: str | Sequence[str]) -> list[str]:
     words = shlex.split(entry) if isinstance(entry, str) else list(entry)
     if not words:
-        raise UsageError("CommandTool(allow=...): an entry without words would allow everything; use allow=None for that")
+        raise UsageError("CommandTool(allow=...): an empty entry would allow everything; use allow=None for that")
     return words
 
 

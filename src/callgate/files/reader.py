@@ -91,7 +91,7 @@ def _require_range(wanted: LineRequest) -> None:
     if start == 0 or end == 0:
         raise ToolError("Lines are counted from 1, or from the end with negative numbers; there is no line 0.")
     if start is not None and end is not None and end < start and (start > 0) == (end > 0):
-        raise ToolError(f"start_line={start} lies behind end_line={end}.")
+        raise ToolError(f"start_line={start} is after end_line={end}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _lines(path: str, text: str, notes: list[str], wanted: LineRequest, bounds: 
     if first > max(count, 1):
         raise ToolError(f"{shown(path)} has {count} lines, so there is no line {first}.")
     if last < first and count:
-        raise ToolError(f"start_line={wanted.start} lies behind end_line={wanted.end}: the file has {count} lines.")
+        raise ToolError(f"start_line={wanted.start} is after end_line={wanted.end}: the file has {count} lines.")
     given = "".join(lines[first - 1 : last])
     return _bounded(given, notes, wanted, _Range(first, last, whole=True, count=count), bounds)
 
@@ -176,7 +176,7 @@ class LargeFile:
             start = max(_counted(start, count), 1)
             end = None if end is None else _counted(end, count)
             if end is not None and end < start:
-                raise ToolError(f"start_line={wanted.start} lies behind end_line={wanted.end}: the file has {count} lines.")
+                raise ToolError(f"start_line={wanted.start} is after end_line={wanted.end}: the file has {count} lines.")
         return start, end
 
     def lines(self, first: int, last: int | None) -> tuple[bytes, bool]:

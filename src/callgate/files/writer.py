@@ -193,7 +193,7 @@ class Writer:
         before = place.old.known if place.old else None
         if _version(now) != _version(before):
             raise ToolError(
-                f"Not written: {shown(place.names.text)} was changed by somebody else meanwhile. Read it again first."
+                f"Not written: {shown(place.names.text)} was changed by another program meanwhile. Read it again first."
             )
         if not self.root.is_still(place.names.names[:-1], place.folder):
             raise ToolError(f"Not written: the folder of {shown(place.names.text)} was moved meanwhile.")
@@ -209,7 +209,7 @@ class Writer:
         with contextlib.suppress(OSError):
             if place.old is not None and _times(os.fstat(place.old.descriptor)) != _times(place.old.known):
                 late = self.backups.keep(dataclasses.replace(change, id=new_id()), place.old.descriptor)
-                yield f"Somebody else wrote to the file at the same moment; their version is kept as {late.id}."
+                yield f"Another program wrote to the file at the same moment; its version is kept as {late.id}."
         with contextlib.suppress(OSError):
             self.backups.prune_sometimes()
 

@@ -133,7 +133,7 @@ class PydanticAiTools:
         except _SAID as error:
             raise ToolError(str(error)) from error
         except _DEFERRED as error:
-            raise ToolError("Not run: the tool puts its calls off, which only an agent of pydantic-ai can do.") from error
+            raise ToolError("Not run: the tool defers its calls, which only an agent of pydantic-ai can do.") from error
 
 
 class _OneTool:

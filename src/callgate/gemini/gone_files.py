@@ -19,7 +19,7 @@ __all__ = ["missing_file_notice", "refers_to", "without_file_items", "without_fi
 
 def missing_file_notice(file: str) -> Notice:
     """Return a notice of a file that the server does not have any more."""
-    return Notice("file_gone", f"The server does not have {file} any more; the conversation goes on without it.", "warning")
+    return Notice("file_gone", f"The server does not have {file} any more; the conversation continues without.", "warning")
 
 
 def refers_to(body: bytes, file: str) -> bool:

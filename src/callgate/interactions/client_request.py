@@ -81,7 +81,7 @@ def read_interaction(body: Mapping[str, Any]) -> IncomingInteraction:
     settings |= {name: body[name] for name in _TOP if body.get(name) is not None}
     _check_word("service_tier", settings.get("service_tier"))
     if body.get("response_format") is not None and body.get("response_mime_type") is not None:
-        raise UsageError("response_mime_type: it cannot be set beside response_format, which has a mime_type of its own")
+        raise UsageError("response_mime_type: it cannot be combined with response_format, which has a mime_type of its own")
     settings |= _safety(body.get("safety_settings")) | _response_format(body.get("response_format"))
     definitions = _below("tools", lambda: definitions_from(functions, "interactions")) if functions else []
     if unknown := [name for name in allowed if name not in [definition.name for definition in definitions]]:

@@ -342,7 +342,7 @@ class _Answer:
             async for item in items:
                 yield item
         if not self.reader.is_over and not self.reader.id:
-            raise ProtocolError("the server accepted a background run and did not say by which id", retryable=True)
+            raise ProtocolError("the server accepted a background run and did not return its id", retryable=True)
 
     async def _request_run(self, *, is_new: bool, until: float) -> _Items:
         """Ask once for a run: its events while it works, then the whole of it, since a stream may just end, or never."""

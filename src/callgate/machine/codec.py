@@ -43,7 +43,7 @@ from callgate.types import JsonObject, PlainJson, ToolResult, Usage
 __all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode", "kind_name", "kind_of", "line_start"]
 
 SCHEMA_VERSION = 1
-_GO_ON = "a newer version wrote it, and can go on with the session"
+_GO_ON = "a newer version wrote it, and can continue the session"
 
 
 _KINDS: dict[str, type[Any]] = {

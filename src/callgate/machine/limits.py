@@ -45,7 +45,7 @@ def refusal(run: RunState, reason: str, *, was_limited: bool) -> tuple[str | Non
         return "turn_limit", f"Not run: the limit of {run.limits.turns} turns is reached."
     if run.tool_choice == "none":  # Some servers take no notice of the choice.
         return None, f"Not run: no tool may be called in this run. {ANSWER_NOW}"
-    return None, f"Not run: only the answer is wanted now. {ANSWER_NOW}" if run.repairs else None
+    return None, f"Not run: only the final answer is expected now. {ANSWER_NOW}" if run.repairs else None
 
 
 def refusals(run: RunState, calls: Sequence[TrackedCall]) -> Iterator[tuple[TrackedCall, str, str | None]]:

@@ -138,7 +138,7 @@ class Child(asyncio.SubprocessProtocol):
             code = self._exit_code
             found.append(f"it was killed by signal {-code}" if code < 0 else f"exit code {code}")
         if said:
-            found.append("its last words on stderr: " + " | ".join(said))
+            found.append("its last output on stderr: " + " | ".join(said))
         return redact_known("; ".join(found))  # A server may print what it was given as a variable.
 
     async def next_line(self) -> bytes | None:

@@ -101,19 +101,19 @@ def _number(field: Field, text: str) -> tuple[Any, str | None]:
     try:
         return (int(text) if field.kind == "integer" else float(text)), None
     except ValueError:
-        return None, "a whole number is wanted" if field.kind == "integer" else "a number is wanted"
+        return None, "a whole number is expected" if field.kind == "integer" else "a number is expected"
 
 
 def _boolean(field: Field, text: str) -> tuple[Any, str | None]:
     value = _WORDS.get(text.lower())
-    return value, "yes or no is wanted" if value is None else None
+    return value, "yes or no is expected" if value is None else None
 
 
 def _choice(field: Field, text: str) -> tuple[Any, str | None]:
     for number, (value, title) in enumerate(field.options, 1):
         if text in (str(number), value) or text.casefold() in (value.casefold(), title.casefold()):
             return value, None
-    return None, f"one of 1 to {len(field.options)} is wanted"
+    return None, f"one of 1 to {len(field.options)} is expected"
 
 
 def _choices(field: Field, text: str) -> tuple[Any, str | None]:
@@ -121,7 +121,7 @@ def _choices(field: Field, text: str) -> tuple[Any, str | None]:
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         value, problem = _choice(field, piece)
         if problem is not None:
-            return None, f"numbers of 1 to {len(field.options)} are wanted, with commas between them"
+            return None, f"numbers of 1 to {len(field.options)} are expected, with commas between them"
         found += [value] if value not in found else []
     return found, None
 

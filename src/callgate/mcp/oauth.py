@@ -80,11 +80,11 @@ class OAuthSession:
                 self._socket.close()
 
     def refused(self) -> None:
-        """Record that the server wants a login and no person can be asked."""
+        """Record that the server requires a login and no person can be asked."""
         self.is_shut = True
         how = f"log in once with `callgate mcp login FILE {self._server}` at a terminal, or give it a token in headers"
-        why = self._unreadable or f"nobody can be asked here: {how}"
-        self.problem = f"it wants a login, and {why}"
+        why = self._unreadable or f"there is no one to ask here: {how}"
+        self.problem = f"it requires a login, and {why}"
 
     def is_final(self, error: BaseException) -> bool:
         """True if another attempt after this error would end in the same way, or ask a person again who has said no."""
@@ -93,8 +93,9 @@ class OAuthSession:
         if not self.is_shut and any(isinstance(one, OAuthRegistrationError) for one in leaves(error)):
             self.is_shut = True
             self.problem = (
-                "it wants a login, and lets no client register itself: get a client id from its operator, and put it "
-                f'into the entry of {self._server!r} as "oauth": {{"clientId": "..."}}, with "clientSecret" if there is one'
+                "it requires a login, and does not let clients register themselves: get a client id from its operator, and "
+                f'add it to the entry of {self._server!r} as "oauth": {{"clientId": "..."}}, with "clientSecret" if there '
+                "is one"
             )
         return self.is_shut
 
@@ -143,7 +144,7 @@ class OAuthSession:
             self.is_shut, self.problem = True, "it sends people to log in at a page that is not encrypted"
             raise ServerFailedError(self.problem, again=False)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
-        self.is_shut, self.problem = True, "nobody logged in"
+        self.is_shut, self.problem = True, "the login was not completed"
         try:
             # In a task of its own: some `login` functions return only when the browser is closed.
             self._visit = None if self._socket is None else expect_redirect(self._socket, self._state)
@@ -164,7 +165,7 @@ class OAuthSession:
                 async with asyncio.timeout(LOGIN_S):
                     parameters = await self._visit
             except TimeoutError:
-                self.problem = f"nobody logged in within {LOGIN_S:g} s"
+                self.problem = f"the login was not completed within {LOGIN_S:g} s"
                 raise ServerFailedError(self.problem, again=False) from None
             finally:
                 self._socket = bound_socket(self._port)  # For the next time: this address is the one that is registered.
@@ -182,7 +183,7 @@ def _unsigned(session: OAuthSession) -> httpx2.Auth:
     import httpx2
 
     class Unsigned(httpx2.Auth):
-        """Authentication that sends requests unchanged, and detects that the server wants a login."""
+        """Authentication that sends requests unchanged, and detects that the server requires a login."""
 
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request

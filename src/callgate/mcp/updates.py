@@ -168,7 +168,7 @@ class ResourceUpdates:
                 async with client.listen(resource_subscriptions=sorted(uris)) as events:
                     honored = set(events.honored.resource_subscriptions or ())
                     self._begin(honored & uris)
-                    self._refuse(uris - honored, "it tells nobody of their changes")
+                    self._refuse(uris - honored, "it does not report their changes")
                     async for _ in events:
                         pass  # Each event comes as a notification too.
             except (Exception, BaseExceptionGroup) as error:
@@ -194,7 +194,7 @@ class ResourceUpdates:
         logger.info("mcp server %r: no subscription to %s: %s", self._server, sorted(uris), why)
         for watch in self._watches:
             if lost := sorted(uris.intersection(watch.uris)):
-                watch.refuse(f"The MCP server {self._server!r} does not tell of changes of {', '.join(lost)}: {why}")
+                watch.refuse(f"The MCP server {self._server!r} does not report changes of {', '.join(lost)}: {why}")
 
 
 def _is_final(error: BaseException) -> bool:

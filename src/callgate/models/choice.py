@@ -185,7 +185,7 @@ def _refuse_others(model: ModelLike, api: str, env: Env) -> None:
         if not has_gemini_key(env):
             raise UsageError(f"api={api!r} is for models of Gemini, and there is no key: set GEMINI_API_KEY")
     elif not isinstance(model, str):
-        raise UsageError(f"api={api!r} is for the name of a model: {model!r} speaks an API of its own")
+        raise UsageError(f"api={api!r} is for the name of a model: {model!r} has an API of its own")
     elif (provider := _provider_in(model)) != "gemini":
         raise UsageError(f"api={api!r} is for models of Gemini, and {model!r} is one of {provider!r}: leave api= out")
 

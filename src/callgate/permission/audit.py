@@ -397,20 +397,20 @@ class Verified:
         if self.keyed_since is not None and self.anchored_since is not None:
             return (
                 f"Sealed with the key since {_day(self.keyed_since)} and anchored since {_day(self.anchored_since)}: not"
-                " found would be changes by a program with the key that can also rewrite the anchor."
+                " detected would be changes by a program with the key that can also rewrite the anchor."
             )
         if self.keyed_since is not None:
             return (
-                f"Sealed with the key since {_day(self.keyed_since)}: not found would be changes by a program with the key,"
-                " and an older copy of the log put back together with its .head file."
+                f"Sealed with the key since {_day(self.keyed_since)}: not detected would be changes by a program with the"
+                " key, and an older copy of the log restored together with its .head file."
             )
         if self.anchored_since is not None:
             return (
-                f"Anchored since {_day(self.anchored_since)}: not found would be changes to records after the last anchor,"
-                " or by a program that can also rewrite the anchor."
+                f"Anchored since {_day(self.anchored_since)}: not detected would be changes to records after the last"
+                " anchor, or by a program that can also rewrite the anchor."
             )
         return (
-            "No record is sealed with a key, and none is anchored: not found would be a log written anew by a program that"
+            "No record is sealed with a key, and none is anchored: not detected would be a log rewritten by a program that"
             " can write both it and its .head file."
         )
 
@@ -455,7 +455,7 @@ def verify(
     missing = [link for link, _, (count, _) in anchored if count != link.count]
     if missing:
         where = f"record {missing[0].count}, as the anchor has it, and {len(missing) - 1} others"
-        walk.problems.append(f"the log does not hold {where}: it was cut off or written anew")
+        walk.problems.append(f"the log does not hold {where}: it was truncated or rewritten")
     if moved := [link for link, at, (count, record) in anchored if count == link.count and record["at"] != at]:
         walk.problems.append(f"the anchor has another time for record {moved[0].count} than the log")
     if anchors and anchors[-1][0].count < walk.link.count and walk.key is None:

@@ -43,7 +43,7 @@ _FINDINGS = {
     "lost": "the end of the log is missing: it had {had} records, and has {has}",
     "appended": "the log has {has} records, but its recorded end is number {had}: the others were appended by another"
     " program, or power failed before the end was recorded",
-    "rewritten": "the log does not hold the record that was its end once: it was written anew",
+    "rewritten": "the log does not have the record that was its end once: it was rewritten",
 }
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=repr)
 
@@ -188,7 +188,7 @@ class Walk:
         body = line[: line.rindex(b',"')]
         if link.count != self.link.count + 1:
             between = f"after number {self.link.count} comes number {link.count}"
-            self.problems.append(f"{place}: {between}; records were taken out, moved or put in")
+            self.problems.append(f"{place}: {between}; records were removed, moved or inserted")
         self._check_seal(link, body, record, place)
         if (kind := record.get("kind")) in FINDINGS:
             said = f"{place}: the writer found that the log had been changed: {_encode(record)}"

@@ -182,7 +182,7 @@ async def _run_before(
         else:
             if rewritten is None or hook.may_rewrite:
                 return HookOutcome(args=rewritten)
-            ignored = f"The hook {hook.command[0]!r} may not change arguments; what it wanted was ignored."
+            ignored = f"The hook {hook.command[0]!r} may not change arguments; its change was ignored."
             return HookOutcome(warnings=(ignored,))
     sentence = f"The hook {hook.command[0]!r} failed: {ended.message or f'exit code {ended.code}'}."
     return HookOutcome(blocked=sentence) if hook.on_failure == "deny" else HookOutcome(warnings=(sentence,))

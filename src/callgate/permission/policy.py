@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Policy"]
 
 _HOLDS = "the rule holds for every call of it"
-NOBODY = "Nobody can be asked: pass approve= to Gate, or Policy(default='allow')."
+NOBODY = "There is no one to ask: pass approve= to Gate, or Policy(default='allow')."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

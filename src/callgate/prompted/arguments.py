@@ -171,7 +171,7 @@ class _Loose:
             key = self.key()
             self.space()
             if not self.taken(":"):
-                raise self.error("expected ':' behind a key")
+                raise self.error("expected ':' after a key")
             self.put(found, key, self.value(depth))
             comma = self.separator("}")
         return found

@@ -133,7 +133,7 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
     key = None if request.idempotency is None else request.idempotency.check(machine, session)
     if request.prompt is None and (machine.phase not in ("idle", "done") or request.answers):
         if request.output is not None and machine.run.output is None:
-            raise UsageError(f"the run of session {session!r} was begun without output=: go on without it")
+            raise UsageError(f"the run of session {session!r} was started without output=: continue it without")
         return []
     if request.prompt is None and request.history is None and machine.awaits_user:
         raise UsageError(NOTHING_TO_DO)  # Before it is journalled: the result of the last run can still be loaded.

@@ -277,7 +277,7 @@ class Sessions:
             if run is not None and any(lease is run.lease for lease in CURRENT_LEASES.get()):
                 raise UsageError(
                     f"session {session_id!r} is in the middle of the run that made this call, which would wait for itself: "
-                    "use another session, or go on with this one when the run is over"
+                    "use another session, or continue this one when the run is over"
                 )
             session.users += 1
         return session

@@ -420,7 +420,7 @@ class Lowering:
         branches = [self.shape([self.source.below(facet.place, *step)], trail) for step in steps]
         inner = united(Shape(pointer=pointer), branches)
         where = f"{facet.place.pointer}/additionalProperties"
-        self.losses.add(where, "additionalProperties", "keys cannot be told apart by patterns", "widened")
+        self.losses.add(where, "additionalProperties", "keys cannot be distinguished by patterns", "widened")
         return False if inner.is_never else True if inner.is_any else inner
 
     def _array(self, shape: Shape, facets: Sequence[Facet], trail: _Trail) -> None:

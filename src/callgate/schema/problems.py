@@ -104,7 +104,7 @@ def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[st
     prefix = f"{path}: " if path else ""
     branches = cast("list[list[ValidationError]]", error.kind.as_dict()["context"])
     if not all(branches):
-        return [f"{prefix}{shown(error.instance)} fits more than one of the allowed forms, where exactly one is meant"]
+        return [f"{prefix}{shown(error.instance)} fits more than one of the allowed forms, where exactly one must fit"]
     options = [option for branch in branches for item in branch for option in _options(item, error.instance_path)]
     if len(options) >= len(branches) and all(_options(item, error.instance_path) for branch in branches for item in branch):
         return [prefix + _not_among(error.instance, options)]

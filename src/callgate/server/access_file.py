@@ -131,7 +131,7 @@ class AccessFile:
                 if cause.errno not in _SHORT_OF:
                     self._named, self._oidc = {}, None
                     why = "is gone" if isinstance(cause, FileNotFoundError) else f"cannot be read ({cause.strerror})"
-                    return f"the access file {self.path} {why}: nobody is let in"
+                    return f"the access file {self.path} {why}: every request is refused"
             return f"the access file was not read again, and what it said before still holds, revoked tokens too: {error}"
         logger.info("the access file %s was read again: %d tokens", self.path, len(self._named))
         if mistakes:

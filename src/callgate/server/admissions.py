@@ -222,7 +222,7 @@ class Admissions:
 def refused(principal: Principal, refusal: Refusal, *, goes_on: bool = False) -> HttpError:
     """Return the error for a run that was not admitted, or that had begun and cannot go on."""
     name = repr(principal.name)
-    rest = ". The run was stopped before it asked the model again: go on with its session later" if goes_on else ""
+    rest = ". The run was stopped before it asked the model again: continue its session later" if goes_on else ""
     if refusal == "runs":
         message = f"{name} has {principal.quota.runs} runs already, which is as many as it may have at a time"
         return HttpError(429, "too_many_runs", message, headers={"Retry-After": "1"})

@@ -201,7 +201,7 @@ OPERATIONS = (
                     "session": {"type": "string", "description": "Id of the conversation."},
                     "call_id": {"type": "string", "description": "Id of the call."},
                     "answer": {"type": "string", "description": "The answer that counts."},
-                    "run": {"type": ["string", "null"], "description": "Id of the run that goes on here."},
+                    "run": {"type": ["string", "null"], "description": "Id of the run that continues here."},
                 },
             }
         },

@@ -48,7 +48,7 @@ ANSWER: JsonObject = {
             "properties": {
                 "answer": {
                     "enum": ["yes", "no", "always"],
-                    "description": "Run the call, refuse it, or do not ask again either.",
+                    "description": "`yes` runs the call, `no` denies it, `always` also allows later ones like it.",
                 },
                 "arguments": {"type": "object", "description": "Edited arguments of the call; only with yes."},
                 "confirm": {"type": "string", "maxLength": 1_000, "description": "The text that confirms the call."},
@@ -105,7 +105,7 @@ CHAT: JsonObject = {
             "type": "string",
             "maxLength": 200,
             "pattern": r"^[^/]*[^/.\s][^/]*$",
-            "description": "The conversation to go on with, or the name of a new one; without '/', since it is in paths.",
+            "description": "The conversation to continue, or the name of a new one; without '/', since it is in paths.",
         },
         "context": {"type": "object", "description": "Given to the model as data."},
         "answers": {
@@ -117,7 +117,7 @@ CHAT: JsonObject = {
         "stream": {"type": "boolean", "description": "Same as `Accept: text/event-stream`."},
     },
     "anyOf": [{"required": ["prompt"]}, {"required": ["session"]}],
-    "x-otherwise": "say something in 'prompt', or name a 'session' to go on with",
+    "x-otherwise": "say something in 'prompt', or name a 'session' to continue",
     "dependentRequired": {"context": ["prompt"]},
     "additionalProperties": False,
 }

@@ -315,12 +315,12 @@ def _check(known: str, digest: str) -> None:
 
 
 def _in_progress() -> HttpError:
-    message = "The run of this Idempotency-Key goes on, or its session is busy: repeat the request later to get its answer."
+    message = "The run of this Idempotency-Key continues, or its session is busy: repeat the request later."
     return HttpError(409, "idempotency_in_progress", message, headers={"Retry-After": str(RETRY_S)})
 
 
 def _gone_error(why: str) -> HttpError:
-    return HttpError(410, "run_gone", f"What came of this Idempotency-Key cannot be told any more: {why}.")
+    return HttpError(410, "run_gone", f"The outcome of this Idempotency-Key is no longer known: {why}.")
 
 
 def _replay(claim: Claim, found: JournaledRun) -> Run:

@@ -33,7 +33,7 @@ EVENT: JsonObject = {
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to go on after it."},
+        "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to continue after it."},
         "event": {"type": "string", "description": "The type, as in `data`."},
         "data": {"type": "string", "contentMediaType": "application/json", "description": "The event as JSON."},
     },

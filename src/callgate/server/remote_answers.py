@@ -185,7 +185,7 @@ class RemoteAnswers:
         if self._store is None or not await self._cancel_at(self._store, session, owner):
             if self._store is not None and not await self._is_held(session, owner):
                 return False
-            told = "and it does not hear of the cancellation: cancel it there"
+            told = "and the cancellation does not reach it: cancel it there"
             raise SessionBusyError(f"session {session!r} has a run in {owners.shown(owner)}, {told}")
         return True
 

@@ -45,7 +45,7 @@ EVENTS_MAX = 4096
 """Events of one run that can be read again; a follower that is further behind has lost them."""
 EVENTS_BYTES = 8 * 1024 * 1024
 """About how many bytes these may have."""
-CANCEL_REASON = "Nobody was listening any more."
+CANCEL_REASON = "The last client disconnected."
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,7 +408,7 @@ class _Body:
             async with asyncio.timeout(self._options.body_idle_s):
                 return await self._receive()
         except TimeoutError:
-            message = f"The body did not go on for {self._options.body_idle_s:g} s."
+            message = f"No byte of the body arrived for {self._options.body_idle_s:g} s."
             raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
 
 

@@ -81,8 +81,8 @@ CANCEL_S = 5.0
 """Seconds that a cancelled run may take to clean up its session."""
 STOPPING = "The service is stopping."
 GOES_ON = (
-    "The service stopped before the run was over. It can be resumed: repeat the request with its Idempotency-Key, or go on "
-    "with the session."
+    "The service stopped before the run was over. It can be resumed: repeat the request with its Idempotency-Key, or "
+    "continue the session."
 )
 
 

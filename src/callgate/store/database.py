@@ -224,7 +224,7 @@ class Database:
         """See that one of the threads is there to carry out an operation, and that the server answers."""
         if not any(lane.thread.is_alive() for lane in lanes):
             done.cancel()
-            raise StoreError(f"nobody writes to {self._dialect.place} any more: the process has forked, or is ending")
+            raise StoreError(f"no program writes to {self._dialect.place} any more: the process has forked, or is ending")
         for lane in lanes:
             lane.cut_if_silent(now_s, self._lanes)
 

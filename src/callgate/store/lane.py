@@ -254,9 +254,7 @@ class Lane:
         others: list[Operation] = []
         for operation in batch:
             if operation.is_void:
-                operation.fail(
-                    StoreError(f"an operation on {self._dialect.place} was not done: nobody waited for it any more")
-                )
+                operation.fail(StoreError(f"an operation on {self._dialect.place} was not done: its caller had given up"))
             else:
                 others.append(operation)
         if others:

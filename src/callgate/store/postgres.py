@@ -247,7 +247,9 @@ class Postgres:
         if isinstance(error, errors.ReadOnlySqlTransaction):
             return f"the database {self.place} can only be read ({said}): it is a standby, or set to read-only"
         if isinstance(error, errors.DiskFull):
-            return f"the disk of the database {self.place} is full ({said}); what was committed is kept: make room and go on"
+            return (
+                f"the disk of the database {self.place} is full ({said}); what was committed is kept: make room and continue"
+            )
         if isinstance(error, (errors.QueryCanceled, errors.LockNotAvailable)):
             return f"the database {self.place} took too long ({said}): see what else runs in it"
         if isinstance(error, self._psycopg.OperationalError):

@@ -114,7 +114,7 @@ def prepare_schema(connection: Any, dialect: Dialect) -> None:
     connection.commit()
     if state.is_in_part and not dialect.is_read_only:
         logger.warning(
-            "%s lacked tables, which were made: %s. They are new in this version of callgate, or somebody has dropped them",
+            "%s lacked tables, which were made: %s. They are new in this version of callgate, or they were dropped",
             dialect.place, ", ".join(state.missing),
         )  # fmt: skip
 

@@ -169,7 +169,7 @@ class Sqlite:
         else:
             logger.warning(
                 "the session file %s was moved or replaced while it was in use: everything up to here was written to the "
-                "old file, and the service goes on with the one in its place", self.place
+                "old file, and the service continues with the one in its place", self.place
             )  # fmt: skip
 
     def server_of(self, connection: Any) -> str:
@@ -284,7 +284,9 @@ class Sqlite:
         if isinstance(error, PermissionError) or "readonly" in said or "unable to open" in said:
             return f"the session file {self.place} cannot be written ({said}): see who owns it and its folder"
         if "full" in said or getattr(error, "errno", None) == 28:
-            return f"the disk of the session file {self.place} is full; everything up to here is kept: make room and go on"
+            return (
+                f"the disk of the session file {self.place} is full; everything up to here is kept: make room and continue"
+            )
         if self.is_damage(error):
             return (
                 f"the session file {self.place} is damaged ({said}); nothing was written to it: move it away, and get what "

@@ -234,7 +234,7 @@ class _Copy:
                     continue
                 raise StoreError(
                     f"session {session!r} in {self._target.place} is not equal to its source after the copy: the storage is "
-                    "damaged, or somebody else changes the tables; repeat the copy"
+                    "damaged, or another program changes the tables; repeat the copy"
                 )
             self._outcome.sessions += 1
 

@@ -117,7 +117,7 @@ def _without_figures(text: str) -> str:
 
 def _difference(first: str, second: str) -> str:
     if not (first.isascii() and second.isascii()) and _plain(first) == _plain(second):
-        return "letters of another script, or signs that nobody sees"
+        return "letters of another script, or invisible characters"
     if first.casefold() == second.casefold():
         return "they differ only in upper and lower case"
     if _plain(first) == _plain(second):

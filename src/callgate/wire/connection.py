@@ -208,7 +208,7 @@ class Connection:
     async def _h11_head(self) -> Head:
         while not isinstance(event := await self._head_event(), h11.Response):
             if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
-                raise RemoteProtocolError("the server wants to speak another protocol")
+                raise RemoteProtocolError("the server requested another protocol")
         assert self._http is not None
         is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         # Only where h11 has been given nothing of the body can chunks be kept from it.

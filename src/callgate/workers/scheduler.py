@@ -25,7 +25,7 @@ __all__ = ["PoolConfig", "Scheduler"]
 logger = logging.getLogger("callgate.workers")
 
 SWEEP_S = 60.0
-LOST = "The worker of this session is gone: what earlier calls had kept in its memory is lost."
+LOST = "The worker of this session ended: what earlier calls had kept in its memory is lost."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,7 @@ def test_a_queued_message_comes_back_to_the_field_when_the_run_is_stopped(person
     person.say("slow answer, please")
     expect(person.page.locator(".answer")).to_contain_text("One two three")
     person.say("not yet")
-    person.page.click(".queued-message >> text=Take back")
+    person.page.click(".queued-message >> text=Cancel")
     assert person.page.input_value("#prompt") == "not yet"
     person.page.press("#prompt", "Enter")
     person.page.click("#stop")

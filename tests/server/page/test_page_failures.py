@@ -198,7 +198,7 @@ def test_a_conversation_that_a_newer_version_has_written_to_is_named_so_and_the_
         connection.commit()
     other = visitor()
     other.open(session)
-    expect(other.page.locator("body")).to_contain_text("a newer version wrote it, and can go on with the session")
+    expect(other.page.locator("body")).to_contain_text("a newer version wrote it, and can continue the session")
     expect(other.page.locator("body")).not_to_contain_text("sessions.db")
     expect(other.page.locator(f"a[data-id='{session}']")).to_contain_text("hello there")
     other.open()

@@ -162,7 +162,7 @@ def test_the_palette_does_what_is_typed_and_finds_conversations(person: Any) -> 
     expect(person.page.locator(".said")).to_have_text(["hello quagga"])
     assert person.session == first
     palette(person, "zzzz")
-    expect(person.page.locator("#palette")).to_contain_text("Nothing fits.")
+    expect(person.page.locator("#palette")).to_contain_text("No matches.")
     person.page.keyboard.press("Escape")
     expect(person.page.locator("#palette")).to_be_hidden()
 

@@ -112,7 +112,7 @@ async def create(service: Service, request: Request) -> Response:
     incoming = await off_loop(request, partial(_read, body))
     is_passed_on = bool(incoming.definitions or incoming.built_in)
     if is_passed_on and incoming.background:
-        told = "background: calls of the request's own tools are run by you, so that nothing can go on here without you"
+        told = "background: the client runs calls of the request's own tools, so the run cannot continue without it"
         raise HttpError(400, "invalid_request", f"{told}; leave tools out to use those of the service")
     previous = None if incoming.previous is None else read_id(incoming.previous, _PREFIX, _NOUN)
     async with contextlib.AsyncExitStack() as claims:

@@ -468,7 +468,7 @@ def waits_sentence(session: str, approvals: Sequence[CallRecord], goes_on: str =
         return ""
     calls = "; ".join(f"{record.call.name} {_short(dict(record.call.args))}" for record in approvals)
     return (
-        f"(This needs approval before it can go on: {calls}. It is answered on the service's page or by its API; then go on "
+        f"(This needs approval before it can continue: {calls}. Answer it on the service's page or by its API; continue "
         f"{goes_on.format(session=session)}.)"
     )
 

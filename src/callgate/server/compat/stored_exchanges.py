@@ -51,7 +51,7 @@ __all__ = [
     "sent_body",
 ]
 
-INTERRUPTED = "The process that ran it has ended. It goes on when it is continued by its id."
+INTERRUPTED = "The process that ran it has ended. Continue it by its id."
 """Reason why an answer is incomplete, as a sentence for its client."""
 _PASSED_ON = "p"
 
@@ -329,7 +329,7 @@ async def keep_passed_on(
     kept = [*contents, *([answer] if parts_of(answer) else [])]
     async with whole_sessions.leased(service.store, place.session) as lease:
         if lease.position != place.number - 1:
-            raise SessionChangedError("the conversation was continued elsewhere meanwhile: this answer is not kept")
+            raise SessionChangedError("the conversation was continued elsewhere meanwhile: this answer is not stored")
         given = HistoryGiven(contents=kept, at_s=time.time())
         await service.store.append(lease, [given], position=lease.position, durable=True)
 

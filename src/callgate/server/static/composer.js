@@ -152,7 +152,7 @@ export class Composer {
   /** Why a file does not go with the message; nothing if it does. */
   refusal(file, isUploaded) {
     const name = oneLine(file.name, 80);
-    if (this.files.length >= FILES_MAX) return `At most ${FILES_MAX} files go with a message.`;
+    if (this.files.length >= FILES_MAX) return `A message takes at most ${FILES_MAX} files.`;
     if (!file.size) return `${name} is empty, or is a folder.`;
     if (file.size > UPLOAD_MAX) return `${name} is too large: a file may have ${size(UPLOAD_MAX)}.`;
     if (isUploaded && !this.does.uploads()) return `${name} is too large: with another model than the service's own, the files of a message may have ${size(BYTES_MAX)} together.`;
@@ -190,7 +190,7 @@ export class Composer {
           { class: "queued-message" },
           icon("proposed"),
           el("span", {}, `Sent when the run ends: ${oneLine(given.text || "files", 120)}`),
-          button("Take back", { class: "link", onclick: () => this.takeBack(given) }),
+          button("Cancel", { class: "link", onclick: () => this.takeBack(given) }),
         ),
       ),
     );

@@ -9,6 +9,6 @@
   const paths = ["/api/v1/models", "/api/v1/sessions?limit=40", "/api/v1/tools"];
   if (!linked && /^#[\w.~%-]+$/.test(location.hash)) paths.push(`/api/v1/sessions/${location.hash.slice(1)}`);
   const answers = new Map(paths.map((path) => [path, fetch(path, own)]));
-  for (const answer of answers.values()) answer.catch(() => null); // whoever takes it is told
+  for (const answer of answers.values()) answer.catch(() => null); // its reader sees the failure
   globalThis.early = { token, answers };
 }

@@ -11,7 +11,7 @@ const FOUND_MAX = 8;
 export function palette(deeds, open) {
   const dialog = byId("palette");
   if (dialog.open || document.querySelector("dialog[open]")) return;
-  const options = el("ul", { role: "listbox", id: "palette-list", "aria-label": "What can be done" });
+  const options = el("ul", { role: "listbox", id: "palette-list", "aria-label": "Commands and conversations" });
   const field = el("input", {
     type: "text",
     id: "palette-input",
@@ -48,7 +48,7 @@ export function palette(deeds, open) {
       rows.map((row, at) =>
         el("li", { role: "option", id: `palette-${at}`, onclick: () => run(row) }, el("span", {}, shown(row.words)), el("span", { class: "quiet" }, row.key ? el("kbd", {}, row.key) : shown(row.more ?? ""))),
       ),
-      !rows.length && el("li", { class: "quiet", role: "option", "aria-disabled": "true" }, "Nothing fits."),
+      !rows.length && el("li", { class: "quiet", role: "option", "aria-disabled": "true" }, "No matches."),
     );
     mark();
   };

@@ -69,7 +69,7 @@ export class Params {
     const { settings: model = {}, system, mode, approval_mode: approval } = this.value;
     const words = [approval && `approval ${approval}`, system && "system text", model.temperature !== undefined && `temperature ${model.temperature}`, model.thinking && `thinking ${model.thinking}`, mode];
     const said = words.filter(Boolean).join(", ");
-    this.opener.title = said ? `Settings: ${said}` : "Settings of your next messages";
+    this.opener.title = said ? `Settings: ${said}` : "Settings for your next messages";
     this.opener.setAttribute("aria-label", this.opener.title);
     this.opener.classList.toggle("changed", Boolean(said));
   }

@@ -159,7 +159,7 @@ export class SessionList {
         "span",
         { class: "deeds" },
         iconButton(`${mark === "pinned" ? "Unpin" : "Pin"} ${plain(title)}`, "star", { class: "bare pin", "aria-pressed": String(mark === "pinned"), onclick: () => this.put(session, "pinned") }),
-        iconButton(`${mark === "archived" ? "Take out of the archive:" : "Archive"} ${plain(title)}`, "box", { class: "bare archive", "aria-pressed": String(mark === "archived"), onclick: () => this.put(session, "archived") }),
+        iconButton(`${mark === "archived" ? "Unarchive" : "Archive"} ${plain(title)}`, "box", { class: "bare archive", "aria-pressed": String(mark === "archived"), onclick: () => this.put(session, "archived") }),
         iconButton(`Rename ${plain(title)}`, "edit", { class: "bare rename", onclick: () => this.does.rename(session) }),
         iconButton(`Delete ${plain(title)}`, "trash", { class: "bare remove", onclick: () => this.does.remove(session) }),
       ),

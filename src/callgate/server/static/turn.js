@@ -172,7 +172,7 @@ export class TurnView {
         "span",
         { class: "tools" },
         isLast && this.exchange && this.said !== null && button(this.canRetry ? "Retry" : "Regenerate", { class: "link", "data-do": "retry", title: "Send the message again, in place of this exchange", onclick: () => this.does.retry(this) }, "again"),
-        isLast && this.canRetry && this.isAnswered && this.exchange && button("Continue", { class: "link", "data-do": "continue", title: "Go on from the results so far", onclick: () => this.does.goOn() }, "send"),
+        isLast && this.canRetry && this.isAnswered && this.exchange && button("Continue", { class: "link", "data-do": "continue", title: "Continue from the results so far", onclick: () => this.does.goOn() }, "send"),
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
         this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
         this.exchange && this.said !== null && button("Edit", { class: "link", "data-do": "edit", title: "Change the message, in a new conversation that is the same up to here", onclick: () => this.edit() }, "edit"),

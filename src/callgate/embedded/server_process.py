@@ -1,8 +1,8 @@
 """The engine's side of the pipe: a process that holds llama.cpp's server and nothing else.
 
-Started by `engine.py` as `python -m callgate.embedded.host`. One line of JSON with the settings comes in on stdin, one line
-that says where it listens, or why it cannot, goes out on stdout. It ends when stdin ends, so it never outlives its owner.
-llama.cpp takes the signals of its process and may abort on a file that it does not like: here it can do no harm.
+Started by `engine.py` as `python -m callgate.embedded.server_process`. One line of JSON with the settings comes in on stdin,
+one line that says where it listens, or why it cannot, goes out on stdout. It ends when stdin ends, so it never outlives its
+owner. llama.cpp takes the signals of its process and may abort on a file that it does not like: here it can do no harm.
 """
 
 from __future__ import annotations
