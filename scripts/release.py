@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,19 @@ def component(metadata: dict[str, Any], source: dict[str, Any]) -> dict[str, Any
     return found
 
 
+def left_to_a_person(wheel: Path) -> list[str]:
+    """What no program can know, and must be filled in before anything is published."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode("utf-8")
+    left: list[str] = []
+    if not re.search(r"^Project-URL: ", metadata.partition("\n\n")[0], re.MULTILINE):
+        left.append("[project.urls] in pyproject.toml: where the repository, the documentation and the issues are")
+    if re.search(r"^## \S+ \(unreleased\)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE):
+        left.append("the date of this version in CHANGELOG.md, instead of (unreleased)")
+    return left
+
+
 def main(arguments: list[str]) -> int:
     """Build, check, and say what is left to do."""
     try:
@@ -131,7 +145,10 @@ def main(arguments: list[str]) -> int:
         print(f"release: {error}", file=sys.stderr)
         return 1
     print("".join(sums), end="")
-    print(f"release: {len(bom['components'])} packages in the SBOM. To publish:")
+    print(f"release: {len(bom['components'])} packages in the SBOM.")
+    for task in left_to_a_person(wheel):
+        print(f"release: fill in first: {task}")
+    print("release: to publish:")
     print(f"  git tag v{number} && git push origin v{number}")
     print("  python -m twine upload dist/*.whl dist/*.tar.gz")
     return 0

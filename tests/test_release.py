@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -62,6 +63,24 @@ def test_a_tree_with_changes_is_refused(release: ModuleType, tree: Path):
     (tree / "left.txt").write_text("")
     with pytest.raises(release.ReleaseError, match=r"\?\? left\.txt"):
         release.version()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "changelog", "words"),
+    [
+        ("Name: callgate\nProject-URL: Repository, https://example.org\n\n", "## 0.1.0 (2026-12-01)\n", []),
+        ("Name: callgate\n\nProject-URL: only in the README\n", "## 0.1.0 (2026-12-01)\n", ["[project.urls]"]),
+        ("Name: callgate\n\n", "## 0.1.0 (unreleased)\n", ["[project.urls]", "the date"]),
+    ],
+)
+def test_what_only_a_person_can_fill_in_is_named(
+    release: ModuleType, tree: Path, metadata: str, changelog: str, words: list[str]
+):
+    (tree / "CHANGELOG.md").write_text(changelog)
+    wheel = tree / "callgate.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("callgate-0.1.0.dist-info/METADATA", metadata)
+    assert [task.partition(" in ")[0].removesuffix(" of this version") for task in release.left_to_a_person(wheel)] == words
 
 
 def test_a_package_of_the_sbom_has_its_purl_licence_and_hash(release: ModuleType):
