@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -558,3 +559,11 @@ def test_star_import_gives_every_public_name() -> None:
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = callgate.no_such_name
+
+
+def test_the_page_on_development_lists_the_units_of_every_layer() -> None:
+    page = (SRC.parent.parent / "docs" / "development.md").read_text("utf-8")
+    table = page.partition("## The layers")[2].partition("\n\n`testing`")[0]
+    rows = re.findall(r"^\| [a-z ]+ \| (`.*`) \|", table, re.MULTILINE)
+    listed = [set(re.findall(r"`(\w+)`", row)) for row in rows]
+    assert listed == [set(WORDS), set(PURE), set(EDGES), {"run"}, set(TOP)]
