@@ -182,7 +182,7 @@ def test_an_interaction_that_another_process_works_on_is_in_progress_and_one_it_
 
 
 def test_background_with_own_tools_is_refused_with_the_reason(client: Any) -> None:
-    with pytest.raises(Exception, match="run by you"):
+    with pytest.raises(Exception, match="the client runs calls"):
         client.interactions.create(model="callgate", input="Oslo?", tools=[WEATHER], background=True)
 
 

@@ -29,6 +29,7 @@ from callgate.events import plain
 from callgate.server.compat.annotations import logprobs_of, media_fields, message_fields, metadata_fields, other_media
 from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
 from callgate.server.compat.prompts import whole
+from callgate.server.compat.streaming import WholeAnswer
 from callgate.types import JsonObject, Part, Usage
 
 __all__ = ["Pieces", "WholeCompletion", "finish_reason"]
@@ -87,21 +88,12 @@ class _Completion:
         return {"function_call": calls[0]["function"]} if self._functions else {"tool_calls": [*calls]}
 
 
-class WholeCompletion(_Completion):
+class WholeCompletion(WholeAnswer, _Completion):
     """An answer in one object."""
 
-    media_type = "application/json"
-    streams = False
-    ping = b""
-
     def __init__(self, model: str, run: str, *, functions: bool = False) -> None:
-        super().__init__("chat.completion", model, run, functions=functions)
-        self._chunks: list[JsonObject] = []
-
-    def feed(self, item: JsonObject) -> bytes:
-        """Keep the event."""
-        self._chunks.append(item)
-        return b""
+        WholeAnswer.__init__(self)
+        _Completion.__init__(self, "chat.completion", model, run, functions=functions)
 
     def end(self) -> bytes:
         """All of it."""
@@ -124,10 +116,6 @@ class WholeCompletion(_Completion):
         }  # fmt: skip
         usage = usage_json(usage_of(chunk) or Usage())
         return strict_json.dump({**self._head, "choices": [choice], "usage": usage})
-
-    def failed(self, problem: JsonObject) -> bytes:
-        """Never in the middle: nothing is sent before the end."""
-        return strict_json.dump(problem)
 
 
 class Pieces(_Completion):

@@ -32,7 +32,7 @@ from callgate.server.compat.prompts import (
     named_session,
     whole,
 )
-from callgate.server.compat.streaming import Encoder, StreamingReply
+from callgate.server.compat.streaming import Encoder, StreamingReply, WholeAnswer
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import SESSION_HEADER, Operation, table
 from callgate.types import Content, JsonObject, ToolDefinition
@@ -332,28 +332,12 @@ class Elements:
         return self.feed(problem)
 
 
-class Whole:
+class Whole(WholeAnswer):
     """The chunks as one answer."""
-
-    media_type = "application/json"
-    streams = False
-    ping = b""
-
-    def __init__(self) -> None:
-        self._chunks: list[JsonObject] = []
-
-    def feed(self, item: JsonObject) -> bytes:
-        """Keep the event."""
-        self._chunks.append(item)
-        return b""
 
     def end(self) -> bytes:
         """All of it."""
         return strict_json.dump(whole(self._chunks))
-
-    def failed(self, problem: JsonObject) -> bytes:
-        """Never in the middle: nothing is sent before the end."""
-        return strict_json.dump(problem)
 
 
 _FAILS = (409, 410, 500, 502, 504)

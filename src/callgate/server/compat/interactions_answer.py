@@ -28,6 +28,7 @@ from callgate.events import plain
 from callgate.interactions.steps import content_item
 from callgate.metadata import Citation, ServerStep
 from callgate.server.compat.annotations import extra_fields
+from callgate.server.compat.streaming import WholeAnswer
 from callgate.server.errors import HttpError
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject, Part, Usage
@@ -349,28 +350,19 @@ class _Collected:
         return done | reported_fields(self.parts, self.raw)
 
 
-class WholeWriter:
+class WholeWriter(WholeAnswer):
     """The chunks as one interaction."""
 
-    media_type = "application/json"
-    streams = False
-    ping = b""
-
     def __init__(self, head: JsonObject) -> None:
-        self._answer = _Collected(head)
-
-    def feed(self, item: JsonObject) -> bytes:
-        """Keep the event."""
-        self._answer.take(item)
-        return b""
+        super().__init__()
+        self._head = head
 
     def end(self) -> bytes:
         """All of it."""
-        return strict_json.dump(self._answer.interaction | {"steps": steps_of(self._answer.parts, self._answer.raw)})
-
-    def failed(self, problem: JsonObject) -> bytes:
-        """Never in the middle: nothing is sent before the end."""
-        return strict_json.dump(problem)
+        answer = _Collected(self._head)
+        for chunk in self._chunks:
+            answer.take(chunk)
+        return strict_json.dump(answer.interaction | {"steps": steps_of(answer.parts, answer.raw)})
 
 
 class EventWriter:

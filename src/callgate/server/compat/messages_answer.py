@@ -27,6 +27,7 @@ from callgate.events import plain
 from callgate.server.compat.annotations import AnswerText, extra_fields
 from callgate.server.compat.chat_answer import finish_reason
 from callgate.server.compat.prompts import whole
+from callgate.server.compat.streaming import WholeAnswer
 from callgate.types import JsonObject, Part, Usage
 
 __all__ = ["MessageEvents", "WholeMessage"]
@@ -133,21 +134,12 @@ class _Message:
         return {"stop_reason": _REASONS[finish_reason(native, has_calls=has_calls)], "stop_sequence": None}
 
 
-class WholeMessage(_Message):
+class WholeMessage(WholeAnswer, _Message):
     """An answer in one object."""
 
-    media_type = "application/json"
-    streams = False
-    ping = b""
-
     def __init__(self, model: str, run: str) -> None:
-        super().__init__(model, run)
-        self._chunks: list[JsonObject] = []
-
-    def feed(self, item: JsonObject) -> bytes:
-        """Keep the event."""
-        self._chunks.append(item)
-        return b""
+        WholeAnswer.__init__(self)
+        _Message.__init__(self, model, run)
 
     def end(self) -> bytes:
         """All of it."""
@@ -169,10 +161,6 @@ class WholeMessage(_Message):
         return strict_json.dump(
             {**self._head, "content": [block for _, block in shown], **ending, "usage": usage, **answer.extra}
         )
-
-    def failed(self, problem: JsonObject) -> bytes:
-        """Never in the middle: nothing is sent before the end."""
-        return strict_json.dump(problem)
 
 
 class MessageEvents(_Message):

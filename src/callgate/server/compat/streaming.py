@@ -14,13 +14,14 @@ from typing import Any, Protocol, TypeGuard
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from callgate import strict_json
 from callgate.errors import CallgateError
 from callgate.server.errors import error_body, error_response, problem_of
 from callgate.server.options import ServiceOptions
 from callgate.server.sse import HEADERS, watch_disconnect
 from callgate.types import JsonObject
 
-__all__ = ["Encoder", "StreamingReply"]
+__all__ = ["Encoder", "StreamingReply", "WholeAnswer"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -59,6 +60,26 @@ class OpeningEncoder(Encoder, Protocol):
     def begin(self) -> bytes:
         """The first bytes; nothing if they were written, or are not wanted."""
         ...
+
+
+class WholeAnswer:
+    """Writer of an answer in one piece: it keeps the chunks, for `end` to write."""
+
+    media_type = "application/json"
+    streams = False
+    ping = b""
+
+    def __init__(self) -> None:
+        self._chunks: list[JsonObject] = []
+
+    def feed(self, item: JsonObject) -> bytes:
+        """Keep the chunk."""
+        self._chunks.append(item)
+        return b""
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """Write the failure alone: nothing is sent before the end."""
+        return strict_json.dump(problem)
 
 
 def _opens(encoder: Encoder) -> TypeGuard[OpeningEncoder]:
