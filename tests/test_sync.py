@@ -9,9 +9,6 @@ import gc
 import os
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
@@ -20,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+from tests.beside import in_thread, program
 
 from callgate import Gate, ScriptedModel, sync
 from callgate.errors import UsageError
@@ -59,26 +57,6 @@ def portal() -> Iterator[BlockingPortal]:
     yield portal
     portal.close()
     assert loop_threads() == []
-
-
-def in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Run something in a thread that does not keep the tests from ending."""
-    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
-
-
-def program(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that must end by itself."""
-    words = [sys.executable, *flags, "-c", textwrap.dedent(text)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S * 2, check=False)
 
 
 # The life of the thread ---------------------------------------------------------------------------------------------------

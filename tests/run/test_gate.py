@@ -10,16 +10,14 @@ import gc
 import logging
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from tests.beside import in_thread, program
 
 from callgate import (
     CallRecord,
@@ -1058,26 +1056,6 @@ def loop_threads() -> list[threading.Thread]:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Runs something in a thread that does not keep the tests from ending."""
-    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
-
-
-def program(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program that must end by itself."""
-    words = [sys.executable, *flags, "-c", textwrap.dedent(text)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_forked_child_goes_on_with_the_gate_of_its_parent():
