@@ -104,7 +104,7 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
     assert "context  about" in shown
     assert "there are no calls here yet" in shown
     assert "/call takes the number of a call, not 'x'" in shown
-    assert "Nothing was allowed for good in this conversation.\n0 revoked" in shown
+    assert "There are no always approvals in this conversation.\n0 revoked" in shown
     assert "idle" in shown.partition("0 revoked")[2]
     assert "To resume: callgate chat -r chat-" in shown
 

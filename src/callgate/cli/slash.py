@@ -267,7 +267,7 @@ def _theme(context: CommandContext, rest: str) -> None:
     context.say(f"The theme is now {rest}; `callgate config set theme {rest}` keeps it.")
 
 
-NOTHING_ALLOWED = "Nothing was allowed for good in this conversation."
+NOTHING_ALLOWED = "There are no always approvals in this conversation."
 
 
 def _allowed(context: CommandContext, rest: str) -> None:
@@ -440,35 +440,35 @@ def _known_models(context: CommandContext) -> list[str]:
 
 
 COMMANDS: dict[str, Command] = {
-    "/help": Command("", "this list", _help),
-    "/tools": Command("", "the tools that can be called, and what is asked before they are", _tools),
+    "/help": Command("", "list the commands", _help),
+    "/tools": Command("", "list the tools, and which calls need approval", _tools),
     "/mcp": Command(
         "[read|ask SERVER ...]",
-        "the MCP servers, their state and what they offer; read a resource or send a prompt of one",
+        "list the MCP servers, their state and what they offer; read a resource or send a prompt of one",
         _mcp,
     ),
     "/media": Command("[FILE]", "write the last image or sound that the model made to a new file", _media),
     "/model": Command("[NAME]", "show or change the model", _model, _known_models),
-    "/mode": Command("[MODE]", "how tools are declared: auto, native, prompted", _mode, lambda _: CALL_MODES),
+    "/mode": Command("[MODE]", "show or change how tools are declared: auto, native, prompted", _mode, lambda _: CALL_MODES),
     "/approve": Command(
         "[MODE]",
-        "answer what waits, or change what is asked: default, auto_edit, yolo, plan",
+        "answer pending approvals, or set the approval mode: default, auto_edit, yolo, plan",
         _approve,
         lambda _: APPROVAL_MODES,
     ),
     "/theme": Command("[NAME]", "show or change the colours: " + ", ".join(THEMES), _theme, lambda _: THEMES),
-    "/allowed": Command("", "what was allowed for good in this conversation", _allowed),
+    "/allowed": Command("", "list the always approvals of this conversation", _allowed),
     "/revoke": Command("[ID]", "revoke the always approvals: one, or all", _revoke),
-    "/call": Command("[N]", "call N with all its arguments and its whole result; the last one (also Ctrl-O)", _call),
-    "/usage": Command("", "tokens that this conversation has used", _usage),
-    "/sessions": Command("", "the conversations that are stored", _sessions),
-    "/save": Command("[FILE]", "where this conversation is stored, or write it to a file", _save),
+    "/call": Command("[N]", "show call N, or the last one, with all arguments and the whole result (also Ctrl-O)", _call),
+    "/usage": Command("", "show the tokens that this conversation has used", _usage),
+    "/sessions": Command("", "list the stored conversations", _sessions),
+    "/save": Command("[FILE]", "show where this conversation is stored, or write it to a file", _save),
     "/load": Command("ID|FILE", "continue another conversation", _load, _known_sessions),
     "/undo": Command("[N]", "remove the last exchange, or N of them, and restore the files written in them", _undo),
     "/retry": Command("", "send the last message again if it failed, or continue from its results", _retry),
     "/compact": Command("", "summarize the conversation so far to free context", _compact),
-    "/clear": Command("", "begin a new conversation", _clear),
-    "/exit": Command("", "leave (Ctrl-D does too)", _exit),
+    "/clear": Command("", "start a new conversation", _clear),
+    "/exit": Command("", "exit (also Ctrl-D)", _exit),
 }
 """Name of a command -> what it does."""
 

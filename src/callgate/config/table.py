@@ -62,14 +62,14 @@ def _setting(key: str, doc: str, **fields: Any) -> Setting:
 
 _PLAIN = (
     _setting(
-        "provider", "Provider of the model; the best available if left out.", flag="--provider",
+        "provider", "Provider of the model; the best available by default.", flag="--provider",
         choices=("demo", "gemini", "openai", "openai-responses", "anthropic", "embedded"),
     ),
     _setting("model", "The model that answers: NAME, PROVIDER:NAME, or a .gguf file.", flag="--model"),
     _setting(
         "mode", "Declaration of tools to the model.", default="auto", flag="--mode", choices=("auto", "native", "prompted")
     ),
-    _setting("system", "An instruction for the whole conversation.", flag="--system"),
+    _setting("system", "A system instruction for the whole conversation.", flag="--system"),
     _setting("tools", "Tools to load: module, module:fn, file.py or file.py:fn.", kind="texts", default=(), flag="--tool"),
     _setting("tools_shown", "Number of tools declared from the start; the model finds the others.", kind="whole"),
     _setting("root", "The folder that the file tools work in.", flag="--root", is_path=True),
@@ -92,21 +92,21 @@ _PLAIN = (
     ),
     _setting(
         "retention.sessions",
-        "Time the service keeps sessions after their last use: 90d, 12h, 45m; at least 1m. Not set, or 'never': always.",
+        "Time the service keeps sessions after their last use: 90d, 12h, 45m; at least 1m. 'never', or not set, keeps them.",
         project="no",
     ),
     _setting(
         "retention.anonymous", "The same for sessions that their client did not name; 7d if not set. 'never' keeps them.",
         default="7d", project="no",
     ),
-    _setting("audit", "The log that every call is written down in.", flag="--audit", project="no", is_path=True),
+    _setting("audit", "The audit log, with a record of every call.", flag="--audit", project="no", is_path=True),
     _setting(
         "audit_key",
-        "A file with the key that the audit log is sealed with; made if it is missing. Nothing without `audit`.",
+        "The file of the key that seals the audit log; created if it does not exist. Needs `audit`.",
         project="no", is_path=True,
     ),
     _setting(
-        "audit_anchor", "A file elsewhere that every end of the audit log is appended to. Nothing without `audit`.",
+        "audit_anchor", "The anchor file, to which every end of the audit log is appended. Needs `audit`.",
         project="no", is_path=True,
     ),
     _setting(
@@ -121,9 +121,9 @@ _PLAIN = (
         "policy.default", "Verdict for a call that no rule matches.", choices=("allow", "ask", "deny"),
         project="stricter", strictness=("deny", "ask", None, "allow"),
     ),
-    _setting("policy.rules", "Rules: what is allowed, asked about and denied.", kind="list", default=(), project="adds"),
+    _setting("policy.rules", "Rules that allow, ask about or deny calls.", kind="list", default=(), project="adds"),
     _setting(
-        "policy.sensitive_also", "Patterns of further files that are always asked about.", kind="texts", default=(),
+        "policy.sensitive_also", "Patterns of further files that always need approval.", kind="texts", default=(),
         project="adds",
     ),
     _setting("policy.hooks", "Commands that are run before and after calls.", kind="list", default=(), project="no"),
