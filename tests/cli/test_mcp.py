@@ -146,7 +146,7 @@ def test_a_login_is_made_in_a_browser_kept_and_forgotten(
         assert 'The MCP server "web" wants you to log in, at a page of "127.0.0.1":' in err
         assert main(["mcp", "test", file]) == 0
         assert [main(["mcp", "logout", file, "web"]) for _ in range(2)] == [0, 0]
-        assert capsys.readouterr().out.splitlines()[-2:] == ["web: forgotten", "web: there was no login"]
+        assert capsys.readouterr().out.splitlines()[-2:] == ["web: token deleted", "web: there was no login"]
         assert main(["mcp", "test", file]) == 1
 
 

@@ -30,7 +30,7 @@ def test_servers_are_added_as_commands_and_as_addresses(capsys: pytest.CaptureFi
     assert main(["mcp", "add", "docs", "--url", "https://x.y/mcp", "--header", "Authorization: Bearer $TOKEN"]) == 0
     assert main(["mcp", "add", "old", "--url", "http://localhost/sse", "--sse"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[0] == "git is in mcp.json now; to try it: callgate mcp test mcp.json git"
+    assert out.splitlines()[0] == "git was added to mcp.json; to try it: callgate mcp test mcp.json git"
     assert err == ""
     assert servers() == {
         "git": {"command": "uvx", "args": ["mcp-server-git", "--repository", "."], "env": {"A": "b=c"}},

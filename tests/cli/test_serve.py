@@ -173,7 +173,7 @@ def test_with_an_access_file_the_one_token_of_the_environment_is_not_used(served
     options = served[-1][0].options
     assert options.token is None
     assert options.identities is not None
-    assert capsys.readouterr().err.count("CALLGATE_TOKEN is not used: only the tokens of the access file are let in") == 1
+    assert capsys.readouterr().err.count("CALLGATE_TOKEN is not used: only the tokens of the access file are accepted") == 1
 
 
 def test_file_tools_are_there_only_when_a_folder_is_named(served) -> None:

@@ -171,7 +171,7 @@ def test_a_list_leaves_out_a_session_that_was_deleted_meanwhile_and_says_which_c
 
 
 def test_the_list_is_a_table_with_the_newest_first(shell: Shell, state: Path) -> None:
-    assert shell("sessions", "list")[1] == "No session is kept.\n"
+    assert shell("sessions", "list")[1] == "There are no stored sessions.\n"
     three_turns(state, "talk")
     kept(state, "other", text("Hi."), said=("hello\x1b[31m there",))
     rows = [line.split("  ") for line in shell("sessions", "list")[1].splitlines()]

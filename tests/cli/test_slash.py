@@ -168,7 +168,7 @@ def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callabl
     )  # fmt: skip
     assert "the conversation is empty, so there is nothing to save" in shown
     assert f"stored in {tmp_path / 'state'}" in shown
-    assert "Written to chat.json. /load chat.json takes it up again." in shown
+    assert "Written to chat.json. /load chat.json continues it." in shown
     assert "'chat.json' exists already: choose another name" in shown
     assert "'no/folder.json' cannot be written: No such file or directory" in shown
     assert "A new conversation begins. The one before is stored: /load chat-" in shown

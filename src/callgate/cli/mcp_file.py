@@ -78,9 +78,9 @@ def add_server(
     except UsageError as error:
         raise InputError(str(error)) from error
     place = escape(str(path))
-    click.echo(f"{escape(name)} is in {place} now; to try it: callgate mcp test {place} {escape(name)}")
+    click.echo(f"{escape(name)} was added to {place}; to try it: callgate mcp test {place} {escape(name)}")
     if unset:
-        click.echo(f"callgate: set {', '.join(unset)} before it is used: its card says that it wants them", err=True)
+        click.echo(f"callgate: set {', '.join(unset)} before you use it: its card requires them", err=True)
     for where, secret in _secrets(command, url, variables, headers):
         click.echo(
             f"callgate: {where} looks like a secret, and stands in the file as it is: "
@@ -113,7 +113,7 @@ def remove_server(name: str, file: str | None) -> None:
     except UsageError as error:
         raise InputError(str(error)) from error
     click.echo(json.dumps({"mcpServers": removed}, indent=2))
-    click.echo(f"callgate: {escape(name)} is removed from {escape(str(path))}; the lines above put it back", err=True)
+    click.echo(f"callgate: {escape(name)} is removed from {escape(str(path))}; the lines above restore it", err=True)
 
 
 def _file(named: str | None) -> Path:

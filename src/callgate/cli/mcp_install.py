@@ -149,7 +149,7 @@ def install(client: str, options: Sequence[str], **given: Any) -> None:
         return
     _remember(path, [*_installed(path), {"name": name, "key": chosen.key, "before": before, "after": after}])
     undo = f"callgate mcp install {client}{' --project' if given['project'] else ''} --undo"
-    click.echo(f"callgate: restart {chosen.title} to use it; to take it back: {undo}", err=True)
+    click.echo(f"callgate: restart {chosen.title} to use it; to undo this: {undo}", err=True)
 
 
 def _is_address(url: str) -> bool:

@@ -60,7 +60,7 @@ def logout(file: str | None, name: str | None) -> None:
         was_there = TokenFile().forget(server.url or "")
     except UsageError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"{name}: {'forgotten' if was_there else 'there was no login'}")
+    click.echo(f"{name}: {'token deleted' if was_there else 'there was no login'}")
 
 
 def _remote(file: str | None, name: str | None, host: Host | None) -> tuple[McpServer, str]:

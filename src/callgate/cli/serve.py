@@ -173,7 +173,7 @@ def serve(ctx: click.Context, **given: Any) -> None:
     token = secrets.token_urlsafe(24) if is_made_up else token
     remember_secrets(token)
     if options.access is not None and os.environ.get(TOKEN_VARIABLE) and LISTEN_VARIABLE not in os.environ:
-        _say(f"{TOKEN_VARIABLE} is not used: only the tokens of the access file are let in")
+        _say(f"{TOKEN_VARIABLE} is not used: only the tokens of the access file are accepted")
     _hide_memory()
     follow_parent()
     if options.workers > 1:

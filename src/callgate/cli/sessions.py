@@ -127,7 +127,7 @@ def _print_rows(rows: Sequence[JsonObject], more: int, output: str) -> None:
         echo_json(rows)
         return
     if not rows:
-        click.echo("No session is kept.")
+        click.echo("There are no stored sessions.")
     # A program that reads the lines gets nothing but sessions.
     for line in _listed(rows, headed=bool(rows) and is_terminal(sys.stdout)):
         click.echo(line)
@@ -425,7 +425,7 @@ def delete_sessions(
     for session in kept:
         click.echo(escape(f"session {session} is in use, and was kept"), err=True)
     if kept and owner is not None:
-        click.echo("Repeat the command when nobody uses them.", err=True)
+        click.echo("Repeat the command when they are no longer in use.", err=True)
         raise click.exceptions.Exit(1)
 
 

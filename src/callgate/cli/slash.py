@@ -325,7 +325,7 @@ def _save(context: CommandContext, rest: str) -> None:
         raise UsageError(f"{path!r} exists already: choose another name") from None
     except OSError as error:
         raise UsageError(f"{path!r} cannot be written: {error.strerror}") from error
-    context.say(f"Written to {path}. /load {path} takes it up again.")
+    context.say(f"Written to {path}. /load {path} continues it.")
 
 
 def _found(context: CommandContext, work: Coroutine[Any, Any, list[T]]) -> list[T]:

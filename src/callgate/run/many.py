@@ -100,7 +100,7 @@ def _check(parallel: int, progress: bool | ReportProgress) -> None:
     if not isinstance(progress, bool) and not callable(progress):  # pyright: ignore[reportUnnecessaryComparison]
         raise UsageError(f"progress={progress!r}: use True, or a function of the number of runs that are over and of all")
     if inspect.iscoroutinefunction(progress):
-        raise UsageError("progress= is an async function, and nobody would await it: use a plain one")
+        raise UsageError("progress= is an async function, which is never awaited: use a plain one")
 
 
 def listed(prompts: Iterable[T]) -> list[T]:
