@@ -15,9 +15,9 @@ import pytest
 
 from callgate.machine.facts import CallStarted
 from callgate.store import Claim, MemoryStore, Store
-from callgate.store.claims import CLEAN_S
 from callgate.store.idempotency import KEPT_S, KEYS_MAX, IdempotencyKeys, MemoryIdempotencyKeys, has_idempotency_keys
 from callgate.store.sql import SqlStore
+from callgate.store.sql_idempotency import CLEAN_S
 
 A = CallStarted(id="a")
 FIRST = Claim(key="k", digest="d", session="s", run="run-1", owner="one", position=3)

@@ -28,7 +28,7 @@ from callgate.files.root import Root
 from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
 from callgate.files.undo import difference, restore, took_effect
-from callgate.files.writer import Writer, Written
+from callgate.files.writer import Writer, WriteResult
 from callgate.permission.policy import Policy
 from callgate.schema import check_arguments
 from callgate.threads import THREADS, error_sentence
@@ -417,7 +417,7 @@ def _default_hides() -> Callable[[str, str], bool]:
     return Policy().hides(DEFINITIONS["search_files"])
 
 
-def _confirmation(names: Names, written: Written, *, append: bool) -> str:
+def _confirmation(names: Names, written: WriteResult, *, append: bool) -> str:
     change = written.change
     if not change.existed:
         return f"Created {shown(names.text)} with {change.after_size} bytes."
@@ -428,7 +428,7 @@ def _confirmation(names: Names, written: Written, *, append: bool) -> str:
     return f"Wrote {change.after_size} bytes to {shown(names.text)}; it had {change.size} bytes before."
 
 
-def _undo_note(written: Written) -> str:
+def _undo_note(written: WriteResult) -> str:
     return f"Can be undone: change {written.change.id}."
 
 

@@ -27,7 +27,7 @@ from callgate.files.root import Identity, Root, identity, reason_of
 from callgate.files.tree import TEMPORARY, is_temporary, read_at_most
 from callgate.types import ToolContext
 
-__all__ = ["New", "Old", "Renew", "Writer", "Written"]
+__all__ = ["New", "Old", "Renew", "WriteResult", "Writer"]
 
 LOCK_POLL_S = 0.005
 
@@ -61,7 +61,7 @@ Renew = Callable[[Old | None], New | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """The outcome of a write."""
 
     change: Change
@@ -78,7 +78,7 @@ class Writer:
     bounds: Bounds
     _swept: set[Identity] = field(default_factory=set[Identity])
 
-    def write(self, names: Names, renew: Renew, context: ToolContext, *, fresh_ok: bool = True) -> Written:
+    def write(self, names: Names, renew: Renew, context: ToolContext, *, fresh_ok: bool = True) -> WriteResult:
         """Give the file what `renew` makes of it.
 
         Raises:
@@ -105,7 +105,7 @@ class Writer:
         finally:
             let_go(folder)
 
-    def _locked_write(self, names: Names, folder: int, renew: Renew, context: ToolContext) -> Written:
+    def _locked_write(self, names: Names, folder: int, renew: Renew, context: ToolContext) -> WriteResult:
         old = self._old(names, folder)
         try:
             new = renew(old)
@@ -138,7 +138,7 @@ class Writer:
             let_go(descriptor)
             raise
 
-    def _put(self, place: _Place, new: New | None, context: ToolContext) -> Written:
+    def _put(self, place: _Place, new: New | None, context: ToolContext) -> WriteResult:
         """Move the new bytes into place; until the rename nothing can be seen of them."""
         temporary = f"{TEMPORARY[0]}{secrets.token_hex(8)}{TEMPORARY[1]}"
         kept: Change | None = None
@@ -158,7 +158,7 @@ class Writer:
             if kept is not None:
                 self.backups.forget(kept.id)
             raise
-        return Written(change=kept, notes=tuple(self._after(place, kept)))
+        return WriteResult(change=kept, notes=tuple(self._after(place, kept)))
 
     def _change(self, place: _Place, context: ToolContext, size: int, sha256: str | None) -> Change:
         return Change(

@@ -21,10 +21,10 @@ from callgate.machine import codec
 from callgate.machine.facts import ApprovalAnswered, Fact, Unreadable
 from callgate.store import owner as owners
 from callgate.store.answers import SqlAnswers, spend_answers
-from callgate.store.claims import SqlClaims
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, StillLockedError, Transaction
 from callgate.store.protocol import LEASE_S, Durability, Lease, SessionInfo, check_id, last_title, title_of
+from callgate.store.sql_idempotency import SqlIdempotencyKeys
 from callgate.store.sql_principals import SqlPrincipals, leave_name
 from callgate.store.statistics import StoreStatistics
 from callgate.strict_json import without_surrogates
@@ -58,7 +58,7 @@ MISSING = b'{"kind": "missing"}'
 """Placeholder for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore(SqlAnswers, SqlPrincipals, SqlClaims):
+class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
     """Store of facts in tables.
 
     With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from callgate.store.database import Database
     from callgate.store.dialect import Dialect, Transaction
 
-__all__ = ["SqlClaims"]
+__all__ = ["SqlIdempotencyKeys"]
 
 CLEAN_S = 600.0
 """Seconds between two searches for expired claims, while new ones are made."""
 
 
-class SqlClaims(SqlReservations):
+class SqlIdempotencyKeys(SqlReservations):
     """Idempotency keys in a table, and the upkeep of all that is kept beside sessions: reservations, too."""
 
     _database: Database
