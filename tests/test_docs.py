@@ -92,6 +92,12 @@ def test_a_block_of_a_page_runs_as_it_stands_and_prints_what_is_shown(
         assert fake.refusals == []
 
 
+def test_a_program_of_a_page_that_has_a_main_calls_it():
+    programs = [(page, block) for page, blocks in BLOCKS for block in blocks if "def main(" in block]
+    idle = [page for page, block in programs if not re.search(r"\bmain\(\)\)?$", block)]
+    assert idle == []
+
+
 def test_a_block_that_is_not_run_says_why():
     good = "<!-- not run: it needs a key -->\n```python\na\n```\n"
     assert blocks_of(good + "```python\nb\n```\n<!-- not run: -->\n```python\nc\n```") == ["b", "c"]

@@ -37,6 +37,11 @@ SKIPPED = {
 """Commands that are not typed here, and why."""
 
 
+def _with_ctrl_c() -> None:
+    """Undo what a shell does to a background job, whose children ignore Ctrl-C until they ask for it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Newcomer:
     """Somebody at a shell."""
@@ -72,7 +77,13 @@ class Newcomer:
         """Types a line that starts a service, opens the link that it prints, and ends it with Ctrl-C."""
         words = ["/bin/sh", "-ec", f"exec {line} --port 0"]  # The usual port may be taken by another test.
         with subprocess.Popen(
-            words, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            words,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=_with_ctrl_c,
         ) as service:
             assert service.stdout is not None
             printed: list[str] = []
