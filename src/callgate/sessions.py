@@ -139,7 +139,7 @@ class RewindResult:
     """The result of a rewind."""
 
     exchanges: list[Exchange]
-    """The exchanges that were taken back."""
+    """The exchanges that were removed."""
     notes: list[str]
     """The sentences of `undo`."""
 
@@ -215,7 +215,7 @@ def state_of(loop: RunMachine) -> State:
 
 
 def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
-    """Return the exchanges that were not taken back, oldest first; those that failed are among them."""
+    """Return the exchanges that were not removed, oldest first; those that failed are among them."""
     return replayed(facts).exchanges
 
 
@@ -228,7 +228,7 @@ class Replay:
     exchanges: list[Exchange]
     """Exchanges that were not undone, oldest first."""
     settled: list[CallRecord]
-    """Every call that was settled, in that order, also those that were taken back."""
+    """Every call that was settled, in that order, also those that were removed."""
 
 
 def replayed(facts: Sequence[Fact]) -> Replay:
@@ -255,7 +255,7 @@ class _ExchangeReader:
         self.machine = RunMachine()
         """The state at the fact that is being read."""
         self.settled: list[CallRecord] = []
-        """The calls that were settled, also those that were taken back."""
+        """The calls that were settled, also those that were removed."""
         self.exchanges: list[Exchange] = []
         """Exchanges that were not undone, oldest first."""
         self._runs = 0
@@ -372,7 +372,7 @@ async def rewind(
 ) -> RewindResult:
     """Rewind the conversation by the last `exchanges` exchanges, and files with it if `undo` is given.
 
-    With `expected`, the ids of exchanges, exactly these are taken back, and nothing if they are not the last ones: another
+    With `expected`, the ids of exchanges, exactly these are removed, and nothing if they are not the last ones: another
     person or process may have gone on with the session since it was looked at.
 
     Files first: if the process dies in between, the conversation still shows what was done, and a retry works.
@@ -426,7 +426,7 @@ async def fork(store: Store, session: str, target: str, *, exchange: int | str |
 
     Raises:
         UsageError: there is no such session or exchange, or the target exists.
-        SessionChangedError: the exchange with that id was taken back.
+        SessionChangedError: the exchange with that id was removed.
         StoreError: the store cannot be used.
     """
     facts = await store.load(session)

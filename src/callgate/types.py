@@ -626,7 +626,7 @@ class ModelSettings(TypedDict, total=False):
     top_p: float
     """Sample from the most probable tokens that together have this probability."""
     top_k: int
-    """Sample from so many of the most probable tokens."""
+    """Sample from this number of the most probable tokens."""
     max_output_tokens: int
     """The most tokens of one answer."""
     stop_sequences: Sequence[str]

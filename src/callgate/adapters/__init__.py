@@ -1,6 +1,6 @@
 """Adapters to other frameworks, both ways. Each framework is imported only by its own functions.
 
-| framework | their tools behind our gate | our tools in their agents |
+| framework | their tools in a gate | our tools in their agents |
 |---|---|---|
 | google-genai | `from_google_genai` | `to_google_genai` |
 | LangChain | `from_langchain` | `to_langchain` |

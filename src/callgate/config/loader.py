@@ -76,7 +76,7 @@ class Settings:
         return self.values[key].value
 
     def is_set(self, key: str) -> bool:
-        """True if somebody gave it a value."""
+        """True if it was set."""
         return self.values[key].source != "default"
 
     def under(self, table: str) -> JsonObject:

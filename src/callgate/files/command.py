@@ -189,7 +189,7 @@ class CommandTool:
     def call_sync(
         self, args: Mapping[str, Any], context: ToolContext | None = None, *, stop: Callable[[], bool] = bool
     ) -> ToolResult:
-        """Run a command here and now. A program's own call: nobody is asked."""
+        """Run a command now. A call of the program itself: no approval is requested."""
         context = context or ToolContext(call_id="", name=self.definition.name)
         started_s = time.monotonic()
         try:

@@ -109,7 +109,7 @@ class FileTools:
         return list(self._tools.values())
 
     def call_sync(self, name: str, args: Mapping[str, Any]) -> ToolResult:
-        """A program's own call: the arguments are checked, nobody is asked, and nothing is raised for what they ask for."""
+        """A call of the program itself: arguments are validated, no approval is requested, a failure is an error result."""
         started_s = time.monotonic()
         context = ToolContext(call_id="", name=name)
         problem, checked = self._checked(name, args)

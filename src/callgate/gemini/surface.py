@@ -296,7 +296,7 @@ class GoogleTokens:
         return token
 
     def expire(self) -> bool:
-        """The server refused the token: the next one is fetched anew. Whether there can be another one."""
+        """Drop a token that the server refused, so that the next one is fetched; return whether there can be another one."""
         credentials = self._credentials
         if credentials is None:
             return False

@@ -303,7 +303,7 @@ class Conversation:
         return text is not None
 
     def shorten(self, dropped: int, summary: str | None = None, *, start: int = 0) -> None:
-        """Drop so many contents from `start` on; a summary, if there is one, becomes a user content in their place.
+        """Drop this number of contents from `start` on; a summary, if there is one, becomes a user content in their place.
 
         Raises:
             ConversationInvalidError: the rest would be invalid: calls without responses, or the other way round.

@@ -52,7 +52,7 @@ class OAuthClient:
     issuer: str | None = None
     """The authorization server that the id and secret belong to; they are then sent nowhere else."""
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """`client_credentials`: the client logs in for itself, and nobody is asked."""
+    """`client_credentials`: the client logs in for itself, without a person."""
     private_key: str | None = field(default=None, repr=False)
     """The PEM key that signs the client's assertions (`private_key_jwt`), instead of a secret."""
     signing_algorithm: str = "RS256"

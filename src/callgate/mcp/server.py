@@ -309,7 +309,7 @@ class McpServer:
         A server that is restarted is subscribed to again. Several changes at once are told once.
 
         Raises:
-            ToolError: the server does not tell of changes.
+            ToolError: the server does not report changes.
         """
         watch, updates = Watch(uris), self._running().updates
         await self._there(updates.add(watch))

@@ -63,7 +63,7 @@ class Watch:
         """The address of each change; one that changed several times since the last look comes once.
 
         Raises:
-            ToolError: the server does not tell of changes.
+            ToolError: the server does not report changes.
         """
         while True:
             while self._changed:

@@ -1,4 +1,4 @@
-"""Before a call: may it run, must somebody be asked, or is it refused? Around it: how often, and what is written down.
+"""Before a call: may it run, does it need approval, or is it denied? Around it: how often, and what is written down.
 
 A definition and a checked call come in, a `Decision` goes out. This package runs no tool and asks nobody itself: asking is
 done by the callback that the gate was given as `approve`.

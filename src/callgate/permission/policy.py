@@ -36,9 +36,9 @@ class Explanation:
     verdict: Verdict
     """For a call that none of the `conditions` is about."""
     reason: str
-    """The rule or default behind the verdict, as a sentence."""
+    """The rule or default that led to the verdict, as a sentence."""
     declared: bool
-    """True if the model is told of the tool."""
+    """True if the tool is declared to the model."""
     conditions: tuple[str, ...] = ()
     """Rules that depend on the arguments, in words; the strictest one that fits wins over all."""
 
@@ -259,7 +259,7 @@ class Policy:
         return replace(self, rules=tuple(self._about(definition)), parts=parts)
 
     def may_declare(self, definition: ToolDefinition) -> bool:
-        """True if the model is told of the tool at all; what is always refused is not offered."""
+        """True if the tool is declared to the model; one that is always denied is not."""
         return bool(self.declarable([definition]))
 
     def declarable(self, definitions: Iterable[ToolDefinition]) -> list[ToolDefinition]:

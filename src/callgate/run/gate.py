@@ -70,7 +70,7 @@ class Gate(RunMethods):
     decide what may run, `rates` how often; `audit` is the path of an audit log. `cache` is a `ContextCache` (the beginning
     of requests is kept at the provider), a `ResultCache` (repeated read-only calls are answered from memory), or a list of
     both. `elicit` answers questions of MCP servers to the user. With `durable="everything"` every fact is on
-    the disk before the run goes on, and not only those that precede an effect.
+    the disk before the run continues, not only those that precede an effect.
 
     A gate has no conversation of its own: `reply.session` is the id of the one that a run began, and `run(...,
     session=...)` continues it.

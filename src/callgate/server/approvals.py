@@ -42,7 +42,7 @@ JOURNAL_LOOK_S = 0.02
 
 
 async def approvals(service: Service, request: Request) -> Response:
-    """The calls that wait for an answer: those of runs that go on, and those of sessions that paused."""
+    """The calls that wait for approval: those of runs in progress, and those of paused sessions."""
     principal = CURRENT_PRINCIPAL.get()
     if principal is not None and not principal.may("approve"):
         check_right(principal, "chat")

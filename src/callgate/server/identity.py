@@ -48,7 +48,7 @@ class Principal:
     name: str
     """The name in the audit log and in the access log."""
     owner: str | None = None
-    """The owner of its sessions; None: nobody, so that only administrators see them."""
+    """The owner of its sessions; None: no one, so only administrators see them."""
     rights: frozenset[Right] = frozenset(RIGHTS)
     """The rights: to chat, to approve calls, to administer."""
     quota: Quota = field(default_factory=Quota)

@@ -68,7 +68,7 @@ class Peers:
         return os.path.join(self.folder, f"{number}.sock")
 
     def note_run(self, session: str) -> None:
-        """Let the others know that a run of a session goes on here."""
+        """Announce to the other processes that a run of a session is in progress here."""
         place = self._note(session)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place)
@@ -81,7 +81,7 @@ class Peers:
                 os.unlink(self._note(session))
 
     def number_of_run(self, session: str) -> int | None:
-        """Return the number of the process where a run of the session goes on; None if none is known."""
+        """Return the number of the process in which a run of the session is in progress; None if none is known."""
         try:
             return int(os.readlink(self._note(session)))
         except FileNotFoundError:

@@ -120,7 +120,7 @@ class Ask:
     waits: bool = False
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
-    """True if the run goes on when nobody listens."""
+    """True if the run continues without a client."""
     exchange: int | None = None
     """The number in its session of the exchange that the run is at work on, where that is known."""
 
@@ -378,7 +378,7 @@ class Service:
         """Make a new session the client's own.
 
         Raises:
-            HttpError: it belongs to somebody else.
+            HttpError: it belongs to another owner.
         """
         principal = CURRENT_PRINCIPAL.get()
         if principal is not None and principal.owner is not None:
@@ -431,7 +431,7 @@ class Service:
 
     @property
     def principals(self) -> Principals:
-        """The store as the keeper of whose sessions are whose.
+        """The store as the keeper of the owners of sessions.
 
         Raises:
             HttpError: it is none.
@@ -626,7 +626,7 @@ class Service:
                 self.options.peers.forget_run(run.session)
 
     def run_of(self, session: str) -> Run | None:
-        """The run of a session that goes on in this process, or the last one that is still known."""
+        """The run of a session that is in progress in this process, or the last one that is still known."""
         return self._of_session.get(session)
 
     @property
@@ -636,7 +636,7 @@ class Service:
 
     @property
     def live(self) -> list[Run]:
-        """The runs that go on."""
+        """The runs in progress."""
         return list(self._live.values())
 
     async def gate_for(
@@ -727,7 +727,7 @@ class Service:
         return (await self.summary(info)).approvals
 
     def awaiting(self, session: str) -> set[str]:
-        """The calls of a run that goes on here which somebody has to answer."""
+        """The calls of a run in progress here that wait for approval."""
         return {record.call.id for record in self.gate.open_calls(session) if record.state == "awaiting"}
 
     # Asking somebody ------------------------------------------------------------------------------------------------------

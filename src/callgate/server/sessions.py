@@ -307,7 +307,7 @@ async def traced(service: Service, request: Request) -> Response:
 
 
 async def events(service: Service, request: Request) -> Response:
-    """The events of the session's run as they come; `Last-Event-ID` or `after` goes on behind an event."""
+    """The events of the session's run as they come; `Last-Event-ID` or `after` continues after an event."""
     session = request.path_params["id"]
     mark = request.query_params.get("after") or request.headers.get("last-event-id") or ""
     run_id, _, number = mark.rpartition(":")

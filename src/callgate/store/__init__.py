@@ -32,7 +32,7 @@ def open_store(
 ) -> Store:
     """A store object as it is; None is memory, a path is a SQLite file, a `postgresql://` URL is a database there.
 
-    Nothing is opened before it is used. With `durable="everything"` every fact is on the disk before a run goes on, and not
+    Nothing is opened before it is used. With `durable="everything"` every fact is on the disk before a run continues, not
     only those that precede an effect. `replica` is the URL of a read-only copy of the database, for lists and exports. With
     `read_only` neither the file nor its tables are made, and everything that writes to the store fails with a StoreError.
 

@@ -34,7 +34,7 @@ class Claim:
     owner: str
     """Last owner of the key: no other one may release it."""
     position: int = 0
-    """Facts that the session had, where the request goes on with a run that was open in it; 0 where it begins one."""
+    """Facts that the session had, if the request continues a run that was open in it; 0 if it starts one."""
 
 
 class IdempotencyKeys(Protocol):
@@ -48,7 +48,7 @@ class IdempotencyKeys(Protocol):
         ...
 
     async def unclaim(self, claim: Claim) -> None:
-        """Give the key free, unless somebody else has asked for it since."""
+        """Release the key, unless another request has claimed it since."""
         ...
 
 
@@ -77,7 +77,7 @@ class MemoryIdempotencyKeys:
         return held
 
     async def unclaim(self, claim: Claim) -> None:
-        """Give the key free, unless somebody else has asked for it since."""
+        """Release the key, unless another request has claimed it since."""
         held, _ = self._held.get(claim.key, (None, 0.0))
         if held is not None and (held.run, held.owner) == (claim.run, claim.owner):
             del self._held[claim.key]

@@ -110,7 +110,7 @@ async def delete_older(store: Store, session: str, before_s: float) -> bool:
     """Forget a session if it was last written to before then; whether it was.
 
     Raises:
-        SessionBusyError: somebody is at work on it.
+        SessionBusyError: it is in use.
     """
     if _can_forget(store):
         return await store.delete_older(session, before_s)

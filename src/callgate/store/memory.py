@@ -50,7 +50,7 @@ class MemoryStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusyError: somebody else in this process holds it.
+            SessionBusyError: another run in this process holds it.
         """
         check_id(session)
         kept = self._sessions.get(session)
@@ -66,7 +66,7 @@ class MemoryStore:
         """See whether the lease still holds.
 
         Raises:
-            SessionLostError: somebody else has it now.
+            SessionLostError: another process has it now.
         """
         self._owned(lease)
 
@@ -89,10 +89,10 @@ class MemoryStore:
         return kept.facts[start:] if kept else []
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Add facts behind the `position` facts that the writer knows of.
+        """Append facts after the `position` facts that the writer knows of.
 
         Raises:
-            SessionLostError: somebody else has taken the session over.
+            SessionLostError: another process has taken over the session.
         """
         kept = self._owned(lease)
         if len(kept.facts) != position:
@@ -121,7 +121,7 @@ class MemoryStore:
         return sorted(listed, key=lambda info: info.updated_s, reverse=True)
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Make `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or with the first ones.
 
         Raises:
             UsageError: there is no such session, the target exists, or one of them cannot be an id.
@@ -140,7 +140,7 @@ class MemoryStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusyError: somebody is at work on it.
+            SessionBusyError: it is in use.
         """
         check_id(session)
         kept = self._sessions.get(session)
@@ -154,17 +154,17 @@ class MemoryStore:
         return await self._keys.claim(claim)
 
     async def unclaim(self, claim: Claim) -> None:
-        """Give the key free, unless somebody else has asked for it since."""
+        """Release the key, unless another request has claimed it since."""
         await self._keys.unclaim(claim)
 
     async def assign(self, session: str, principal: str) -> str | None:
-        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's."""
+        """Assign a session that does not exist to a principal; return its owner, None if it has none."""
         if session not in self._sessions:
             self._principals.setdefault(session, principal)
         return self._principals.get(session)
 
     async def principal_of(self, session: str) -> str | None:
-        """Return whose session it is; None if it is nobody's."""
+        """Return the owner of a session; None if it has none."""
         return self._principals.get(session)
 
     async def owned(self, sessions: list[str], principal: str) -> set[str]:

@@ -24,11 +24,11 @@ class Principals(Protocol):
     """Optional methods of a store whose sessions belong to somebody."""
 
     async def assign(self, session: str, principal: str) -> str | None:
-        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's."""
+        """Assign a session that does not exist to a principal; return its owner, None if it has none."""
         ...
 
     async def principal_of(self, session: str) -> str | None:
-        """Return whose session it is; None if it is nobody's."""
+        """Return the owner of a session; None if it has none."""
         ...
 
     async def owned(self, sessions: list[str], principal: str) -> set[str]:

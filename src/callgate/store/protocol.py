@@ -75,7 +75,7 @@ class Store(Protocol):
         """Make `owner` the one who may write; a session that does not exist yet begins.
 
         Raises:
-            SessionBusyError: somebody else holds it.
+            SessionBusyError: another process holds it.
         """
         ...
 
@@ -83,7 +83,7 @@ class Store(Protocol):
         """Keep the lease for another `lease_s` seconds.
 
         Raises:
-            SessionLostError: somebody else has it now.
+            SessionLostError: another process has it now.
         """
         ...
 
@@ -99,10 +99,10 @@ class Store(Protocol):
         ...
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
+        """Append facts after the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
-            SessionLostError: somebody else has taken the session over.
+            SessionLostError: another process has taken over the session.
         """
         ...
 
@@ -111,7 +111,7 @@ class Store(Protocol):
         ...
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Make `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or with the first ones.
 
         Raises:
             UsageError: there is no such session, or the target exists.
@@ -122,7 +122,7 @@ class Store(Protocol):
         """Forget the session; whether there was one.
 
         Raises:
-            SessionBusyError: somebody is at work on it.
+            SessionBusyError: it is in use.
         """
         ...
 

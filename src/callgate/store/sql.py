@@ -61,7 +61,7 @@ MISSING = b'{"kind": "missing"}'
 class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
     """Store of facts in tables.
 
-    With `durable="everything"` every fact is on the disk before the run goes on, and not only those before an effect. Lists
+    With `durable="everything"` every fact is on the disk before the run continues, not only those before an effect. Lists
     and exports are read from the `replica`, a copy of the database that may lag, if there is one that answers.
     """
 
@@ -95,7 +95,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusyError: somebody else holds it.
+            SessionBusyError: another process holds it.
             StoreError: the database cannot be used.
         """
         check_id(session)
@@ -143,7 +143,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
         """Keep the lease for another `lease_s` seconds.
 
         Raises:
-            SessionLostError: somebody else has it now.
+            SessionLostError: another process has it now.
             StoreError: the database cannot be used.
         """
 
@@ -221,10 +221,10 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
         return await self._database.do(work, reads=True, silence_s=self.patience_s)
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
+        """Append facts after the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
-            SessionLostError: somebody else has taken the session over.
+            SessionLostError: another process has taken over the session.
             JsonError: a fact holds something that cannot be written; none of them was.
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
@@ -311,7 +311,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
         return found[0] if found else None
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Make `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or with the first ones.
 
         Raises:
             UsageError: there is no such session, the target exists, or one of them cannot be an id.
@@ -343,7 +343,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusyError: somebody is at work on it.
+            SessionBusyError: it is in use.
             StoreError: the database cannot be used.
         """
         return await self.delete_older(session, math.inf)
@@ -353,7 +353,7 @@ class SqlStore(SqlAnswers, SqlPrincipals, SqlIdempotencyKeys):
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusyError: somebody is at work on it.
+            SessionBusyError: it is in use.
             StoreError: the database cannot be used.
         """
         check_id(session)

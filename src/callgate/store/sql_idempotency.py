@@ -60,7 +60,7 @@ class SqlIdempotencyKeys(SqlReservations):
         return await self._database.attempt(work, durable=self._is_durable, patience_s=self.patience_s)
 
     async def unclaim(self, claim: Claim) -> None:
-        """Give the key free, unless somebody else has asked for it since.
+        """Release the key, unless another request has claimed it since.
 
         Raises:
             StoreError: the database cannot be used.

@@ -34,7 +34,7 @@ class SqlPrincipals(SqlDeletions, SqlUploads):
     patience_s: float
 
     async def assign(self, session: str, principal: str) -> str | None:
-        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's.
+        """Assign a session that does not exist to a principal; return its owner, None if it has none.
 
         Raises:
             StoreError: the database cannot be used.
@@ -51,7 +51,7 @@ class SqlPrincipals(SqlDeletions, SqlUploads):
         return await self._database.attempt(work, silence_s=self.patience_s)
 
     async def principal_of(self, session: str) -> str | None:
-        """Return whose session it is; None if it is nobody's.
+        """Return the owner of a session; None if it has none.
 
         Raises:
             StoreError: the database cannot be used.

@@ -41,7 +41,7 @@ class Clock:
             raise UsageError(f"Clock(scale={self.scale!r}): expected a number above 0, such as 0.01")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for so many seconds of this clock."""
+        """Sleep for a number of seconds of this clock."""
         await asyncio.sleep(seconds * self.scale)
 
     def now(self) -> float:

@@ -44,7 +44,7 @@ class FakeServer:
     clock: Clock = field(default_factory=Clock)
     """The time of faults that wait."""
     api_key: str | None = None
-    """The only key (or bearer token) that is let in; None lets everybody in."""
+    """The only key (or bearer token) that is accepted; None accepts all requests."""
     models: Sequence[str] | None = None
     """The only models that exist; None lets any name be a model."""
     repeat_last: bool = False

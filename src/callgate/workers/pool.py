@@ -174,7 +174,7 @@ class WorkerPool:
     # Using it ------------------------------------------------------------------------------------------------------------
 
     def runnables(self) -> list[_PoolTool]:
-        """The tools for a `Gate` or an `Executor`. Starts the workers if nobody has, and then waits for the first.
+        """The tools for a `Gate` or an `Executor`. Starts the workers if they were not started, and waits for the first.
 
         Raises:
             UsageError: a module cannot be imported, the pool was closed, or no worker was ready in time.

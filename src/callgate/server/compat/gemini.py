@@ -145,8 +145,8 @@ def _read(body: JsonObject) -> Incoming:
 async def generate(service: Service, request: Request) -> Response:
     """Answer as Gemini does, with the service's tools unless the request declares its own.
 
-    Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. When
-    somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
+    Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. If a call
+    needs approval, a sentence says so; the header Callgate-Session names the session to continue.
     """
     return await _answer(service, request, Whole())
 

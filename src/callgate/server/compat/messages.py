@@ -71,8 +71,8 @@ PROBLEM: JsonObject = {
 async def create(service: Service, request: Request) -> Response:
     """Answer as Anthropic's Messages API does, with the service's tools unless the request declares its own.
 
-    Calls of the service's tools are run here and not shown; calls of the request's own come back as `tool_use`. When
-    somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
+    Calls of the service's tools are run here and not shown; calls of the request's own come back as `tool_use`. If a call
+    needs approval, a sentence says so; the header Callgate-Session names the session to continue.
     """
     body = await read_json(request, REQUEST)
     wanted = await off_loop(request, partial(messages_request_of, body, session=named_session(request)))

@@ -70,8 +70,8 @@ PROBLEM: JsonObject = {
 async def complete(service: Service, request: Request) -> Response:
     """Answer as chat completions do, with the service's tools unless the request declares its own.
 
-    Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. When
-    somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
+    Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. If a call
+    needs approval, a sentence says so; the header Callgate-Session names the session to continue.
     """
     body = await read_json(request, REQUEST)
     wanted = await off_loop(request, partial(compat_request_of, body, session=named_session(request)))

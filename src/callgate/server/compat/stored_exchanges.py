@@ -155,7 +155,7 @@ class StoredExchange:
 
     @property
     def is_in_progress(self) -> bool:
-        """True if somebody is at work on it."""
+        """True if it is in use."""
         return self.run is not None or self.is_elsewhere
 
     def parts(self, *, calls: bool) -> list[Part]:
