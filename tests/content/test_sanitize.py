@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import json
 import math
 import pickle
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate import Media, strict_json
+from callgate.content import plain_look
 from callgate.content.json_safe import Encoder, is_small, json_safe
 from callgate.content.plain_look import PIECE_VALUES
 from callgate.content.response import is_longer, to_function_response, whole_text
@@ -256,6 +258,41 @@ def test_a_long_value_is_written_as_one_that_is_walked_through(odd: Any, holds: 
     assert result.value == walked.value
     assert result.notes == walked.notes
     assert json.loads(encode(CallEnded(id="c1", result=result)))["result"]["value"] == walked.value
+
+
+class _Shouting(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        return f"{super().__getitem__(key)}!"
+
+
+class _Colour(enum.StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"id": 1, "of": value} for value in (None, 1, 1.5, math.nan, "\ud800", _Colour.RED, b"x", {1}, date(2024, 1, 1))),
+        *({"id": value, "of": "x"} for value in (None, True, 1.0, 2**60, "1", math.inf, b"x", {1}, [1, {"a": {2}}])),
+        *({"id": 1, "of": "x", "more": value} for value in (None, 1, "", {1}, Decimal(1))),
+        *({"id": 1, "of": "x", name: None} for name in (1, "\ud800", None, _Colour.RED)),
+        *({"of": "x"}, {"id": 1}, {}, {"of": "x", "id": 1}, {"id": 1, "other": "x"}, None, [1], _Shouting(id=1, of="x")),
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_one_odd_row_among_thousands_is_written_as_if_it_were_alone(odd: Any) -> None:
+    rows: list[Any] = [{"id": number, "of": f"row {number}"} for number in range(5_000)]
+    rows[1_700] = rows[4_200] = odd
+    result, walked = sanitize_result(rows, call=CALL), json_safe(rows)
+    assert strict_json.dump(result.value) == strict_json.dump(walked.value)
+    assert result.value[1_700] == json_safe(odd).value
+    assert result.notes == walked.notes
+
+
+def test_texts_of_rows_are_looked_at_by_their_writer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": number, "of": f"row {number}"} for number in range(5_000)]
+    monkeypatch.setattr(plain_look, "_are_whole", lambda texts: texts == ["id", "of"])
+    assert sanitize_result(rows, call=CALL).value == rows
 
 
 @pytest.mark.parametrize("levels", [99, 100, 101])

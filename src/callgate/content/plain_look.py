@@ -6,6 +6,7 @@ Takes values as tools return them; returns their JSON text or a copy, or raises 
 
 from __future__ import annotations
 
+import functools
 import marshal
 import math
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ PIECE_VALUES = strict_json.PIECE_ITEMS
 """Values that are looked at in one go, during which no other thread runs."""
 _WRITTEN_NODES = 25 * PIECE_VALUES
 """Nodes that are written in one go."""
+_NAMES_MAX = 100
+"""Names of rows for which a writer is made."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
 _type: Callable[[Any], Any] = type
@@ -40,6 +43,8 @@ class PlainLook:
     def __init__(self, nodes_max: int) -> None:
         self.nodes = 0
         self._nodes_max = nodes_max
+        self._has_odd_rows = False
+        """True once rows were found that are not alike: further ones are not tried."""
         self._alike = _ALIKE
         self._checks = _CHECKS
 
@@ -77,9 +82,36 @@ class PlainLook:
     def _text(self, values: list[Any], levels_max: int) -> bytes:
         before = self.nodes
         self._enter([values], levels_max)
+        if (text := self._text_of_rows(values, levels_max - 1)) is not None:
+            return text
         self._piece(values, levels_max - 1)
         write = strict_json.dump if self.nodes - before < _WRITTEN_NODES else strict_json.dump_pieces
         return write(values, is_finite=True)
+
+    def _text_of_rows(self, rows: list[Any], levels_max: int) -> bytes | None:
+        """The JSON text of objects with the same few names, of which the writer finds out that texts are texts.
+
+        Nothing but the other values is looked at. None for anything else, of which nothing is counted.
+        """
+        if self._has_odd_rows or _type(rows[0]) is not dict or {*map(_type, rows)} != {dict}:
+            return None
+        names = [*rows[0]]
+        texts = tuple(name for name, value in rows[0].items() if _type(value) is str)
+        if not texts or len(names) >= min(len(rows), _NAMES_MAX):
+            return None
+        before = self.nodes
+        try:
+            self._names(names)
+            self._count((len(names) + 1) * len(rows), levels_max)
+            for name in names:
+                if name not in texts:
+                    self._piece([*map(itemgetter(name), rows)], levels_max - 1)
+            if self.nodes - before < _WRITTEN_NODES:
+                return _row_writer(tuple(names), texts).to_json(rows, warnings="error")
+        except Exception:  # Of `_piece` or the writer, or a row has other names.
+            self._has_odd_rows = True
+        self.nodes = before
+        return None
 
     def copy(self, values: list[Any], levels_max: int) -> list[Any]:
         """Copy the values, if there are lists or objects among them: their tool may go on to change these.
@@ -187,6 +219,26 @@ class ExactLook(PlainLook):
         text = "".join(values)
         self._chars_left -= len(text)
         return self._chars_left >= 0 and strict_json.is_whole_text(text)
+
+
+def _refuse(value: Any) -> Any:
+    raise NotPlainError
+
+
+@functools.lru_cache(maxsize=32)
+def _row_writer(names: tuple[str, ...], texts: tuple[str, ...]) -> Any:
+    """A writer of objects that refuses, without writing it otherwise, a text that is none, and any further name."""
+    from pydantic_core import SchemaSerializer
+
+    kinds = {name: {"type": "str" if name in texts else "any"} for name in names}
+    row = {
+        "type": "typed-dict",
+        "fields": {name: {"type": "typed-dict-field", "schema": kind} for name, kind in kinds.items()},
+        "extra_behavior": "allow",
+        "extras_schema": {"type": "any", "serialization": {"type": "function-plain", "function": _refuse}},
+    }
+    # What is known to be finite may still be changed by another thread until it is written.
+    return SchemaSerializer(cast("Any", {"type": "list", "items_schema": row}), cast("Any", {"ser_json_inf_nan": "strings"}))
 
 
 def _pieces(values: list[Any]) -> Iterator[list[Any]]:
