@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
+import pickle
 import random
 from typing import Any
 
@@ -371,3 +373,32 @@ def test_a_key_that_an_object_has_twice_is_found_and_nothing_else(text: str, pie
         patch.setattr(strict_json, "_PIECE_BYTES", piece)
         data = text.encode()
         assert strict_json.has_duplicate_keys(data, strict_json.parse(data)) == _has_twice(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        (b'{"a":[1,{}]}', True), (b" [1] ", True), (b"1e999", True), (b"[" * 99 + b"1" + b"]" * 99, True),
+        (b"[" * 100 + b"]" * 100, True), (b"[" * 101 + b"]" * 101, False), (b"[" * 101 + b"1" + b"]" * 101, False),
+        (b"[" * 199 + b"]" * 199, False), (b"", False), (b"1],[2", False), (b"1]],[[2", False), (b"1,2", False),
+        (b"1" + b"]" * 101 + b",[2" + b"[" * 100, False), (b"]" * 102, False), (b"NaN", False), (b'"', False),
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_a_text_that_is_parsed_between_brackets_is_one_value_and_as_deep_as_it_may_be(text: bytes, is_read: bool) -> None:
+    try:
+        value = strict_json.parse_shallow(text)
+    except JsonError:
+        assert not is_read
+    else:
+        assert is_read
+        assert value == json.loads(text)
+
+
+def test_copies_of_an_object_with_its_text_are_plain_and_the_text_is_given_once() -> None:
+    given = strict_json.EncodedObject({"rows": [{"a": 1}]})
+    for copied in (copy.copy(given), copy.deepcopy(given), pickle.loads(pickle.dumps(given))):
+        assert type(copied) is dict
+        assert copied == given
+    assert copy.deepcopy(given)["rows"] is not given["rows"]
+    assert (given.take_encoded(), given.take_encoded()) == (b'{"rows":[{"a":1}]}', None)

@@ -28,6 +28,7 @@ __all__ = [
     "WRITTEN_DEPTH_MAX",
     "AnnotatedObject",
     "Bad",
+    "EncodedObject",
     "Replaced",
     "SoundObject",
     "depth_exceeds",
@@ -47,7 +48,9 @@ __all__ = [
     "parse_inexact_as_text",
     "parse_isolating",
     "parse_own",
+    "parse_shallow",
     "was_replaced",
+    "why_unsound",
     "without_bad",
     "without_surrogates",
 ]  # fmt: skip
@@ -102,9 +105,39 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         raise JsonError(f"not valid JSON: {error}") from None
     # So few brackets cannot be nested too deeply, and most texts have few.
     is_flat = not has_more_of(text, (b"{", b"["), depth_max)
-    if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
+    if (problem := _beyond_range(value) if is_flat else why_unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+def parse_shallow(text: bytes, depth_max: int = DEPTH_MAX) -> Any:
+    """Parse a long JSON text without a look at the value: numbers beyond range are infinite.
+
+    Brackets around the text make the parser itself refuse what is nested too deeply.
+
+    Raises:
+        JsonError: the text is not JSON, or perhaps nested too deeply: `parse` has to find out.
+    """
+    if not _has_known_bound():
+        raise JsonError("the parser's own limit of depth is not known")
+    around = _PARSER_DEPTH_MAX + 1 - depth_max  # One more, because a list without items takes it no level.
+    try:
+        value = _core().from_json(b"".join((b"[" * around, text, b"]" * around)), allow_inf_nan=False, cache_strings="keys")
+        for _ in range(around):
+            (value,) = value
+    except ValueError as error:
+        raise JsonError(f"not valid JSON: {error}") from None
+    return value
+
+
+@functools.cache
+def _has_known_bound() -> bool:
+    """True if the fast parser reads nothing that is deeper than we think."""
+    try:
+        _core().from_json(b"[" * (_PARSER_DEPTH_MAX + 1) + b"1" + b"]" * (_PARSER_DEPTH_MAX + 1))
+    except ValueError:
+        return True
+    return False
 
 
 def _parse_deep(text: bytes | str, depth_max: int) -> Any:
@@ -203,6 +236,24 @@ class SoundObject(dict[str, Any]):
     """A parsed object that is known to be plain JSON within the limits of a call's arguments, unless it is changed."""
 
     __slots__ = ()
+
+
+class EncodedObject(dict[str, Any]):
+    """A parsed object with its JSON text, which does not change with it. Copies are plain objects."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        super().__init__(value)
+        self._encoded: bytes | None = dump(value)
+
+    def take_encoded(self) -> bytes | None:
+        """Return the text to the first who asks, so that it is not held twice; None to others."""
+        encoded, self._encoded = self._encoded, None
+        return encoded
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
 
 
 class Replaced(str):
@@ -424,7 +475,7 @@ def _beyond_range(value: Any) -> str | None:
     return None
 
 
-def _unsound(value: Any, depth_max: int) -> str | None:
+def why_unsound(value: Any, depth_max: int) -> str | None:
     """Return why a freshly parsed value is invalid. One walk for both reasons, level by level: this is a hot path."""
     level: list[Any] = [[value]]
     for _ in range(depth_max + 1):

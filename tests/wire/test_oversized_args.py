@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callgate import strict_json
 from callgate.content.collect import Collector, function_calls
 from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceededError, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
+from callgate.history.conversation import Conversation
 from callgate.strict_json import Bad, SoundObject
 from callgate.wire import oversized_args, reader
 from callgate.wire.oversized_args import HEAVY_FROM_BYTES, STEP_BYTES, ArgumentPruner, is_heavy
@@ -301,6 +304,7 @@ ODD = [
     b'{"x":[%b]}' % (b"-" + b"7" * 4_299), b'{"x":%b}' % (b"1" * 3_000), b'{"x":1e5,"x":2}',
     *(b'{"x":' * levels + b"1" + b"}" * levels for levels in (98, 99, 100, 101, 102, 103, 110)),
     *(b'{"x":' + b"[" * levels + b"]" * levels + b"}" for levels in (98, 99, 100, 101, 199, 250)),
+    *(b'{"x":[%b%b]}' % (b"[{}]," * 120, odd) for odd in (b"1", b"1e999", b"-1e999", b"NaN", b'"\\ud800"', b'"Infinity"')),
 ]  # fmt: skip
 
 
@@ -321,9 +325,69 @@ def test_an_event_with_a_number_beyond_a_limit_is_not_marked_as_sound(args: byte
     assert type(chunk) is dict
 
 
+def test_a_number_beyond_range_beside_long_arguments_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = event(b'{"x":[%b1]}' % (b"[{}]," * 120))
+    monkeypatch.setattr(oversized_args, "HEAVY_FROM_BYTES", 1)
+    (chunk,) = ResponseReader().read_whole(text)
+    assert type(chunk) is SoundObject
+    (chunk,) = ResponseReader().read_whole(b'{"more":[1e999],' + text[1:])
+    assert type(chunk) is dict
+    assert isinstance(chunk["more"][0], Bad)
+
+
 def test_only_long_events_are_marked_as_sound_and_none_of_which_something_was_taken_out() -> None:
     (short,) = ResponseReader().read_whole(event(b'{"x":[%b]}' % b",".join([b"1"] * 200_000)))
     (long,) = ResponseReader().read_whole(event(b'{"x":"%b"}' % (b"x" * HEAVY_FROM_BYTES)))
     (heavy,) = ResponseReader().read_whole(event(ENDLESS["behind a long string"]))
     assert [type(chunk) for chunk in (short, long, heavy)] == [dict, SoundObject, dict]
     assert collected(short, is_plain=False)[1].calls[0].problem
+
+
+def test_long_arguments_are_written_once_and_kept_as_they_came_unless_a_program_may_have_changed_them() -> None:
+    rows = [{"number": number, "name": "x" * 40} for number in range(20_000)]
+    given = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"rows": rows, "last": 1}, "id": "a"}}]}
+    text = json.dumps({"candidates": [{"content": given, "finishReason": "STOP"}]}).encode()
+    for is_plain in (True, False):
+        (chunk,) = ResponseReader().read_whole(text)
+        collector = Collector()
+        if not is_plain:  # A program's own model passes the answer of another one on, and changes it.
+            chunk["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]["rows"][5]["number"] = "changed"
+        collector.feed(chunk, is_plain=is_plain)
+        answer = collector.close()
+        (call,) = answer.calls
+        assert type(call.args) is dict
+        call.args["rows"][7]["number"] = "changed later"
+        talk = Conversation()
+        talk.add_user("Go.")
+        held = answer.content["parts"][0]["functionCall"]["args"]
+        assert isinstance(held, strict_json.EncodedObject) is is_plain
+        talk.add_model(answer.content, is_plain=True)
+        assert not is_plain or held.take_encoded() is None
+        expected = copy.deepcopy(rows)
+        if not is_plain:
+            expected[5]["number"], expected[7]["number"] = "changed", "changed later"
+        assert json.loads(talk.encoded[-1]) == {
+            "role": "model",
+            "parts": [{"functionCall": {"name": "f", "args": {"rows": expected, "last": 1}, "id": "a"}}],
+        }
+
+
+def test_several_long_arguments_of_an_answer_are_kept_in_their_places() -> None:
+    parts = [
+        {"text": "args 0"},
+        *({"functionCall": {"name": "f", "args": {"text": letter * 300_000, "n": [[]] * 100}}} for letter in "abc"),
+        {"functionCall": {"name": "args 1", "args": {"args 2": "args 3"}}},
+        {"functionCall": {"name": "f"}},
+    ]
+    text = json.dumps({"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}).encode()
+    (chunk,) = ResponseReader().read_whole(text)
+    assert type(chunk) is SoundObject
+    assert [type(call.get("args")) for call in oversized_args.calls_in([chunk])] == [strict_json.EncodedObject] * 4 + [
+        type(None)
+    ]
+    collector = Collector()
+    collector.feed(chunk, is_plain=True)
+    talk = Conversation()
+    talk.add_user("Go.")
+    talk.add_model(collector.close().content, is_plain=True)
+    assert talk.encoded[-1] == strict_json.dump({"role": "model", "parts": parts})

@@ -231,7 +231,7 @@ def _with_call_id(part: Part, new_id: Callable[[], str]) -> Part:
     return {**part, "functionCall": {"id": new_id(), **call_of(part)}}
 
 
-def with_args(part: Part, args: JsonObject) -> Part:
+def with_args(part: Part, args: JsonObject | str) -> Part:
     """The call part with these arguments."""
     return {**part, "functionCall": {**call_of(part), "args": args}}
 

@@ -106,6 +106,8 @@ def clean_part(part: Part, *, is_plain: bool = False) -> CleanPart:
 
     `is_plain` says that it is known to be plain JSON within the limits, and need not be walked through.
     """
+    if not is_plain and is_call(part) and isinstance(args := call_of(part).get("args"), strict_json.EncodedObject):
+        part = with_args(part, dict(args))  # Somebody may have changed it since.
     if is_plain or _is_sound(part):
         return CleanPart(with_sound_fields(spelled_part(part)), is_shallow=True)
     part, problem = _without_excess(part)
@@ -175,7 +177,8 @@ def _read_args(raw: Any, *, is_shallow: bool) -> tuple[JsonObject, str | None, t
         return {}, f"The arguments must be an object, not {type(raw).__name__}.", notes
     if not is_shallow and (bad := too_deep(cast("JsonObject", raw))):
         return {}, f"The arguments are {bad}.", notes
-    return cast("JsonObject", raw), None, notes
+    # A validator takes no objects but Python's own.
+    return dict(raw) if isinstance(raw, strict_json.EncodedObject) else cast("JsonObject", raw), None, notes
 
 
 def too_deep(args: JsonObject) -> str | None:

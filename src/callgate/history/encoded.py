@@ -7,12 +7,14 @@ double it. Knows nothing of the rules of a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from itertools import chain, count
+from typing import Any, cast
 
 from callgate import strict_json
-from callgate.content.read import is_response, parts_of, role_of
+from callgate.content.build import with_args
+from callgate.content.read import call_of, is_call, is_response, parts_of, role_of
 from callgate.errors import JsonError
-from callgate.types import Content
+from callgate.types import Content, Part
 
 __all__ = ["HELD_BYTES_MAX", "ContentPrefix", "EncodedContents", "EncodedHistory"]
 
@@ -93,8 +95,11 @@ class EncodedContents:
         return held is None or _is_responses(held)
 
     def add(self, content: Content, *, is_finite: bool = False) -> None:
-        """Add a content. `is_finite` says that all of its numbers are known to be, as those of mere text are."""
-        encoded = strict_json.dump(content, is_finite=is_finite)
+        """Add a content. `is_finite` says that all of its numbers are known to be, as those of mere text are.
+
+        Arguments in it that have their JSON text are then not written again.
+        """
+        encoded = _dump_with_texts(content) if is_finite else strict_json.dump(content)
         if self._is_readable:
             self._held[-1] = None
         self._held.append(content)
@@ -147,6 +152,24 @@ class ContentPrefix:
         if (kept := self.contents[:length]) == (found := encoded[:length]):
             return length
         return next(place for place in range(length) if kept[place] != found[place])
+
+
+def _dump_with_texts(content: Content) -> bytes:
+    parts = parts_of(content)
+    encoded = [_encoded_args(part) for part in parts]
+    texts = [text for text in encoded if text is not None]
+    for number in count() if texts else ():
+        word = f"args {number}"  # Another one if this is in the content by chance.
+        marked = [part if text is None else with_args(part, word) for part, text in zip(parts, encoded, strict=True)]
+        around = strict_json.dump({**content, "parts": marked}, is_finite=True).split(f'"{word}"'.encode())
+        if len(around) == len(texts) + 1:
+            return b"".join((*chain.from_iterable(zip(around, texts, strict=False)), around[-1]))
+    return strict_json.dump(content, is_finite=True)
+
+
+def _encoded_args(part: Part) -> bytes | None:
+    args: Any = call_of(part).get("args") if is_call(part) else None
+    return args.take_encoded() if isinstance(args, strict_json.EncodedObject) else None
 
 
 def _is_responses(content: Content) -> bool:

@@ -21,7 +21,7 @@ from callgate.errors import LimitExceededError
 from callgate.strict_json import Bad, has_more_of
 from callgate.types import JsonObject
 
-__all__ = ["KEYS_MAX", "ArgumentPruner", "is_heavy", "is_within_limits"]
+__all__ = ["KEYS_MAX", "ArgumentPruner", "calls_in", "is_heavy", "is_within_limits"]
 
 KEYS_MAX = 500_000
 """The limit of keys in one event, inside of arguments and elsewhere."""
@@ -124,7 +124,7 @@ class ArgumentPruner:
         """
         reason = f"they hold more than {ARGS_VALUES_MAX:,} values"
         marked = 0
-        for call in _calls_in(chunks) if self._removed else ():
+        for call in calls_in(chunks) if self._removed else ():
             if call.get("args") == self._word:
                 call["args"] = Bad(reason, {UNREADABLE: reason})
                 marked += 1
@@ -203,7 +203,8 @@ def _bare(text: bytes) -> bytes:
     return _STRING.sub(b'"', text)
 
 
-def _calls_in(chunks: list[JsonObject]) -> Iterator[JsonObject]:
+def calls_in(chunks: list[JsonObject]) -> Iterator[JsonObject]:
+    """The calls in the events of an answer, in Google's own spelling."""
     for chunk in chunks:
         candidates: Any = chunk.get("candidates")
         for candidate in cast("list[Any]", candidates) if isinstance(candidates, list) else ():

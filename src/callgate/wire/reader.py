@@ -13,9 +13,18 @@ from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
 from callgate.errors import JsonError, LimitExceededError, ProtocolError, UsageError
-from callgate.strict_json import DEPTH_MAX, SoundObject, parse, parse_isolating
+from callgate.strict_json import (
+    DEPTH_MAX,
+    EncodedObject,
+    SoundObject,
+    has_more_of,
+    parse,
+    parse_isolating,
+    parse_shallow,
+    why_unsound,
+)
 from callgate.types import JsonObject
-from callgate.wire.oversized_args import ArgumentPruner, is_heavy, is_within_limits
+from callgate.wire.oversized_args import ArgumentPruner, calls_in, is_heavy, is_within_limits
 from callgate.wire.stream_framing import Splitter, cut_in, excerpt, splitter_of
 
 __all__ = ["ResponseReader"]
@@ -294,8 +303,31 @@ def _parse(text: bytes, *, is_light: bool) -> Any:
 
 def _parse_sound(text: bytes) -> Any:
     """Parse an event that is not heavy; a long object is marked, so that it is not looked through again."""
-    value = parse(text, depth_max=_DEPTH_MAX)
-    return SoundObject(cast("JsonObject", value)) if text[:1] == b"{" and is_within_limits(text) else value
+    if text[:1] != b"{" or not is_within_limits(text):
+        return parse(text, depth_max=_DEPTH_MAX)
+    if has_more_of(text, (b"{", b"["), _DEPTH_MAX):  # A look at so many objects takes long.
+        try:
+            return SoundObject(_parse_encoding(text))
+        except JsonError:  # Or it may be nested just as deeply as it may.
+            pass
+    return SoundObject(cast("JsonObject", parse(text, depth_max=_DEPTH_MAX)))
+
+
+def _parse_encoding(text: bytes) -> JsonObject:
+    """Parse a long event, and write the arguments of its calls as the history has them, which shows infinite numbers too.
+
+    Raises:
+        JsonError: it is not JSON, or not sound.
+    """
+    event: JsonObject = parse_shallow(text, _DEPTH_MAX)
+    calls = [(call, call["args"]) for call in calls_in([event]) if type(call.get("args")) is dict]
+    for call, _ in calls:
+        call["args"] = None
+    if (problem := why_unsound(event, _DEPTH_MAX)) is not None:
+        raise JsonError(problem)
+    for call, args in calls:
+        call["args"] = EncodedObject(args)
+    return event
 
 
 def _shallow(text: bytes) -> bytes:
