@@ -101,6 +101,17 @@ def test_a_waiting_call_that_is_denied_now_is_not_asked_about_again(
     assert (state(run(story)), payments.paid) == ("denied", [])
 
 
+@pytest.mark.parametrize("records", ["calls", "approvals"])
+def test_what_a_program_changes_in_a_reply_that_waits_does_not_run(payments: Payments, records: str) -> None:
+    async def story() -> Any:
+        gate = payments.gate(call("pay", to="Ada"), "ok", policy=ASKS, approve=later)
+        waiting = getattr(await gate.run("x", session="s"), records)[0].call
+        waiting.args["to"] = "evil"
+        return await gate.run(session="s", answers={waiting.id: "yes"})
+
+    assert (state(run(story)), payments.paid) == ("finished", ["Ada"])
+
+
 def test_a_copy_of_the_gate_with_another_policy_decides_by_its_own(payments: Payments) -> None:
     async def story() -> Any:
         gate = payments.gate(call("pay", to="evil"), "ok", policy=ASKS, approve=later)

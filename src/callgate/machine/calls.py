@@ -96,11 +96,11 @@ class TrackedCall:
 
     def record(self) -> CallRecord:
         """The call as others see it."""
-        return self._record(self.result)
+        return self._record(self.call, self.result)
 
-    def _record(self, result: Any) -> CallRecord[Any]:
+    def _record(self, call: FunctionCall, result: Any) -> CallRecord[Any]:
         return CallRecord(
-            call=self.call,
+            call=call,
             state=self.state,
             decision=self.decision,
             result=result,
@@ -110,12 +110,16 @@ class TrackedCall:
         )
 
     def replied(self) -> CallRecord[ToolResult]:
-        """The call as a reply has it: one without a result so far says that it waits."""
-        result = self.result
-        if result is None:
-            why = "It waits for an approval." if self.state == "awaiting" else "It has no result yet."
-            result = ToolResult(call_id=self.call.id, name=self.call.name, status="awaiting", error=why)
-        return self._record(result)
+        """The call as a reply has it: one without a result so far says that it waits, and what will run is not handed out."""
+        if self.result is not None:
+            return self._record(self.call, self.result)
+        why = "It waits for an approval." if self.state == "awaiting" else "It has no result yet."
+        waits = ToolResult(call_id=self.call.id, name=self.call.name, status="awaiting", error=why)
+        return self._record(self.call.detached(), waits)
+
+    def waiting(self) -> CallRecord:
+        """The call as somebody is asked about it: what is changed in it does not run."""
+        return self._record(self.call.detached(), self.result)
 
     def propose_again(self, *, args: Any = None) -> None:
         """Take back what was checked and decided: the call, its tool or its arguments are others now."""

@@ -120,7 +120,7 @@ class RunMachine:
             session=session,
             turns=run.turn,
             limited=finish is not None and 1 < run.limits.turns == run.turn,
-            approvals=[call.record() for call in self.calls.calls if call.state == "awaiting"],
+            approvals=[call.waiting() for call in self.calls.calls if call.state == "awaiting"],
             model=run.model,
             cost=run.known_cost,
             context_tokens=self.context_tokens,
