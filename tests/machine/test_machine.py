@@ -858,3 +858,41 @@ def test_no_call_runs_in_a_run_without_calls_and_the_model_is_asked_for_its_answ
     loop.apply(answered("look"))
     assert responses(loop)[0]["error"].startswith("Not run: no tool may be called in this run.")
     assert loop.todo() == facts.Todo(ask_model=facts.AskModel("none"))
+
+
+def interrupted() -> RunMachine:
+    """A machine of another process, after the first one died in the middle of a call that may run again."""
+    loop = started()
+    loop.apply(answered("put"))
+    allowed(loop, "put0")
+    loop.apply(facts.CallStarted(id="put0"))
+    loop.apply(facts.Recovered(unknown="Its end was not recorded."))
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("fact", "error"),
+    [
+        (facts.RunStarted(content={"role": "user", "parts": [text("Never mind.")]}), "Its end was not recorded."),
+        (facts.Cancelled(reason="Enough."), "Its end was not recorded. Enough."),
+        (facts.Adopted(), "Its end was not recorded."),
+        (
+            facts.CallDecided(id="put0", decision=Decision(verdict="deny", reason="Not now.")),
+            "Its end was not recorded. This call was not allowed. Not now.",
+        ),
+    ],
+    ids=["a new prompt", "a cancellation", "a copy", "a refusal"],
+)
+def test_a_call_that_an_earlier_process_may_have_run_never_counts_as_one_that_did_not_start(fact: Any, error: str):
+    [record] = interrupted().apply(fact)
+    assert record.result is not None
+    assert (record.state, record.result.error) == ("unknown", error)
+
+
+def test_a_call_that_runs_again_after_a_crash_has_the_end_of_that_run():
+    loop = interrupted()
+    loop.apply(facts.CallDecided(id="put0", decision=ALLOW))
+    loop.apply(facts.CallStarted(id="put0"))
+    [record] = loop.apply(done("put0", None, "failed", "It was refused."))
+    assert record.result is not None
+    assert (record.state, record.result.error) == ("failed", "It was refused.")

@@ -83,6 +83,8 @@ class TrackedCall:
     """The text that confirms these arguments, by every policy that asked about them: none takes it back either."""
     stale: bool = False
     """True if an earlier run decided: the policy that is in force now decides again before the call goes on."""
+    unknown: str = ""
+    """The error of a call that had started in a run without an end, unless it runs again: it may have had its effect."""
     edited: bool = False
     rewritten: bool = False
     """True if a hook changed the arguments; hooks run once."""
@@ -290,7 +292,7 @@ class CallBatch:
     def _started(self, fact: facts.CallStarted) -> None:
         call = self.find(fact.id, "allowed")
         if call is not None:
-            call.state, call.stale, call.preview = "started", False, fact.preview
+            call.state, call.stale, call.preview, call.unknown = "started", False, fact.preview, ""
 
     def _ended(self, fact: facts.CallEnded) -> None:
         call = self.find(fact.id, "started")
@@ -301,7 +303,11 @@ class CallBatch:
         self.cancelled = fact.reason
         for call in self.calls:
             if not call.is_over and call.state != "started":
-                self.settle(call, "cancelled", error=f"{NOT_STARTED} {fact.reason}".strip())
+                self._leave_out(call, fact.reason)
+
+    def _leave_out(self, call: TrackedCall, reason: str = "") -> None:
+        """Settle a call that will not run in this process; an earlier one may have run it."""
+        self.settle(call, "cancelled", error=f"{NOT_STARTED if not call.unknown else ''} {reason}".strip())
 
     # All calls ------------------------------------------------------------------------------------------------------------
 
@@ -309,15 +315,18 @@ class CallBatch:
         """Settle what is open: a call that had started is unknown, any other is cancelled."""
         for call in self.calls:
             if call.state == "started":
-                self.settle(call, "unknown", error=UNKNOWN)
+                self._lose(call)
             elif not call.is_over:
-                self.settle(call, "cancelled", error=NOT_STARTED)
+                self._leave_out(call)
 
     def lose(self) -> None:
         """Settle every open call as unknown: its facts are incomplete, so it may have run."""
         for call in self.calls:
             if not call.is_over:
-                self.settle(call, "unknown", error=UNKNOWN)
+                self._lose(call)
+
+    def _lose(self, call: TrackedCall) -> None:
+        self.settle(call, "unknown", error=UNKNOWN)
 
     def recover(self, is_repeatable: Callable[[FunctionCall], bool], unknown: str) -> None:
         """Take over from a run without an end: started calls run again only if that is safe, and else have this error.
@@ -326,7 +335,7 @@ class CallBatch:
         """
         for call in self.calls:
             if call.state == "started" and is_repeatable(call.call) and self.cancelled is None:
-                call.state = "allowed"
+                call.state, call.unknown = "allowed", unknown
             elif call.state == "started":
                 self.settle(call, "unknown", error=unknown)
             call.stale = call.state in ("awaiting", "allowed")
@@ -334,8 +343,8 @@ class CallBatch:
     def adopt(self) -> None:
         """Take over from another session: nothing decided or started there is valid here."""
         for call in self.calls:
-            if call.state == "started":
-                self.settle(call, "unknown", error=UNKNOWN)
+            if call.state == "started" or call.unknown:
+                self._lose(call)
             elif not call.is_over:
                 call.propose_again()
                 call.rewritten = False
@@ -348,7 +357,9 @@ class CallBatch:
                 call.propose_again()
 
     def settle(self, call: TrackedCall, status: ResultStatus, *, error: str) -> None:
-        """End a call without a value."""
+        """End a call without a value. One that an earlier process may have run has no other end than that."""
+        if call.unknown:
+            status, error = "unknown", f"{call.unknown} {'' if status == 'unknown' else error}".strip()
         self._close(call, ToolResult(call_id=call.call.id, name=call.call.name, status=status, error=error))
 
     def _close(self, call: TrackedCall, result: ToolResult) -> None:

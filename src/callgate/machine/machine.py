@@ -149,7 +149,7 @@ class RunMachine:
             "requests": set(self.requests),
             "quarantined": list(self.quarantined),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
-            "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten, c.stale, c.asked) for c in calls.calls],
+            "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten, c.stale, c.asked, c.unknown) for c in calls.calls],
             "cancelled": calls.cancelled,
             "run": {name: getattr(run, name) for name in _RUN_FIELDS if name != "records"},
             "records": [c.record() for c in run.records],
