@@ -59,6 +59,8 @@ class Accepted:
     """The API and the model that accepted it."""
     cancel: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
     """Stop it at the server; None for a request that the server works on only while it is connected."""
+    background: bool | None = None
+    """True if the server works on it by itself, also when nobody is connected; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,6 @@ class ModelRequest:
     """The time that the program gives a run in the background, if it is less than the model's own."""
     accepted: Accepted | None = None
     """The server's word that it has taken this request already."""
-
-    left: Accepted | None = None
-    """Cancellation of an earlier request whose answer is no longer awaited."""
 
     @property
     def contents(self) -> list[Content]:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.interactions.conftest import MODEL, Clock, model_for, run, scene_of
 
-from callgate import Gate, Limits, UsageError, sessions
-from callgate.errors import RequestTimeoutError, ServerUnavailableError
+from callgate import Gate, GeminiModel, Limits, ScriptedModel, UsageError, sessions
+from callgate.errors import AuthError, RequestTimeoutError, ServerUnavailableError
 from callgate.events import Notice, ThoughtDelta
+from callgate.gemini.surface import Surface
 from callgate.machine import facts
 from callgate.store import MemoryStore, open_store
 from callgate.testing.exchange import SSE_TYPE, Body
@@ -50,6 +51,30 @@ class Watched(FakeInteractions):
     async def _get(self, exchange: Any, id: str) -> None:
         self.asked.set()
         await super()._get(exchange, id)
+
+
+class Begun(FakeInteractions):
+    """A server that says when it has begun a run, before the client hears of it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begun = asyncio.Event()
+
+    async def _create(self, exchange: Any) -> None:
+        self.begun.set()
+        await super()._create(exchange)
+
+
+class Refusing(FakeInteractions):
+    """A server that refuses to be asked for a run."""
+
+    is_open = False
+
+    async def _get(self, exchange: Any, id: str) -> None:
+        if self.is_open:
+            await super()._get(exchange, id)
+        else:
+            await exchange.error(403, "permission_denied", "Not this key.")
 
 
 async def interrupted(fake: FakeInteractions, store: MemoryStore) -> None:
@@ -122,7 +147,7 @@ def test_a_run_that_the_server_forgot_meanwhile_is_begun_again() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("how", ["another prompt", "after a rewind", "in the foreground", "by another model"])
+@pytest.mark.parametrize("how", ["another prompt", "after a rewind", "by another model"])
 def test_a_run_whose_answer_nobody_waits_for_any_more_is_stopped_at_the_server(how: str) -> None:
     async def story() -> None:
         store = MemoryStore()
@@ -132,11 +157,127 @@ def test_a_run_whose_answer_nobody_waits_for_any_more_is_stopped_at_the_server(h
             if how == "after a rewind":
                 await sessions.rewind(store, "s")
             name = "gemini-3.7-flash" if how == "by another model" else MODEL
-            settings = {} if how == "in the foreground" else BEHIND
             prompt = "Another." if how in ("another prompt", "after a rewind") else None
-            async with Gate(model_for(fake, Clock(), name), store=store, mode="native", **settings) as gate:
+            async with Gate(model_for(fake, Clock(), name), store=store, mode="native", **BEHIND) as gate:
                 assert (await gate.run(prompt, session="s")).text == "Found."
             assert (fake.cancelled, len(fake.creations), fake.breaches) == (left, 2, [])
+
+    run(story)
+
+
+@pytest.mark.parametrize("settings", [{}, {"store": True}, {"background": True, "temperature": 1}], ids=str)
+def test_a_run_is_picked_up_by_a_gate_with_other_settings(settings: Any) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Found.", "Again."], polls=2) as fake:
+            await interrupted(fake, store)
+            async with Gate(model_for(fake, Clock()), store=store, mode="native", settings=settings) as gate:
+                assert (await gate.run(session="s")).text == "Found."
+                assert (fake.cancelled, len(fake.creations)) == ([], 1)
+                assert (await gate.run("And now?", session="s")).text == "Again."
+            assert fake.creations[1].get("background", False) is settings.get("background", False)
+            assert (fake.refusals, fake.breaches) == ([], [])
+
+    run(story)
+
+
+class ByGenerateContent(GeminiModel):
+    """A model of the other API at the same place."""
+
+    def generate(self, request: Any) -> Any:
+        return ScriptedModel(["Found."]).generate(request)
+
+
+def by_generate_content(fake: FakeInteractions) -> GeminiModel:
+    return ByGenerateContent(
+        MODEL, surface=Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="test-key")
+    )
+
+
+@pytest.mark.parametrize("prompt", ["Another.", None])
+@pytest.mark.parametrize("api", ["generateContent", "no API of Google", "a chain"])
+def test_a_run_is_stopped_whatever_api_continues_the_session(monkeypatch: pytest.MonkeyPatch, api: str, prompt: Any) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Never."], polls=1_000_000) as fake:
+            await interrupted(fake, store)
+            if api == "no API of Google":
+                monkeypatch.setenv("GEMINI_API_KEY", "test-key")
+                monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.base_url)
+            models = {
+                "generateContent": [by_generate_content(fake)],
+                "a chain": [ScriptedModel(["Found."]), by_generate_content(fake)],
+                "no API of Google": [ScriptedModel(["Found."])],
+            }[api]
+            async with Gate(models, store=store, mode="native") as gate:
+                assert (await gate.run(prompt, session="s")).text == "Found."
+            assert fake.cancelled == [*fake.state.stored]
+
+    run(story)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_a_run_that_cannot_be_stopped_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Never."], polls=1_000_000) as fake:
+            await interrupted(fake, store)
+        async with Gate(ScriptedModel(["Found."]), store=store) as gate:
+            events = [event async for event in gate.stream("Another.", session="s")]
+        [notice] = [event for event in events if isinstance(event, Notice) and event.code == "not_stopped"]
+        assert "no key for Gemini" in notice.message
+
+    run(story)
+
+
+@pytest.mark.parametrize("name", [MODEL, AGENT])
+def test_a_run_that_is_cancelled_before_its_id_has_arrived_is_stopped_at_the_server(name: str) -> None:
+    async def story() -> None:
+        async with Begun(["Never."], polls=1_000_000) as fake:
+            async with Gate(model_for(fake, Clock(), name), mode="native", settings={"background": True}) as gate:
+                running = asyncio.create_task(gate.run("Search.", session="s"))
+                await fake.begun.wait()
+                running.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+            assert fake.cancelled == [*fake.state.stored]
+
+    run(story)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with a fork"])
+def test_a_deleted_session_stops_its_run_first(shared: bool) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with FakeInteractions(["Never."], polls=1_000_000) as fake:
+            await interrupted(fake, store)
+            [id] = fake.state.stored
+            if shared:
+                await sessions.fork(store, "s", "copy")
+            async with Gate(by_generate_content(fake), store=store) as gate:
+                left: list[str] = []
+                assert await gate.delete("s", report=left.append)
+            assert (fake.cancelled, [*fake.state.stored], left) == ([id], [id] if shared else [], [])
+            asked = [request.method for request in fake.requests][-2:]
+            assert asked[-1] == "POST" if shared else asked == ["POST", "DELETE"]
+
+    run(story)
+
+
+def test_a_run_whose_wait_failed_is_stopped_when_the_session_goes_on() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with Refusing(["Never.", "Found."], polls=1) as fake:
+            async with Gate(model_for(fake, Clock()), store=store, mode="native", **BEHIND) as gate:
+                with pytest.raises(AuthError):
+                    await gate.run("Search.", session="s")
+                [id] = fake.state.stored
+                fake.is_open = True
+                assert (await gate.run("Another.", session="s")).text == "Found."
+            assert fake.cancelled == [id]
 
     run(story)
 

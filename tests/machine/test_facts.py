@@ -63,7 +63,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         salvaged=calls,
     ),
     facts.ModelFailed: st.builds(facts.ModelFailed, message=text),
-    facts.ModelAccepted: st.builds(facts.ModelAccepted, id=text, origin=text),
+    facts.ModelAccepted: st.builds(facts.ModelAccepted, id=text, origin=text, background=st.none() | st.booleans()),
     facts.ModelLent: st.builds(facts.ModelLent, server=text, model=text, usage=usages, cost=st.none() | st.floats(0, 9)),
     facts.CallChecked: st.builds(
         facts.CallChecked, id=text, tool=st.none() | text, args=objects, problems=texts, coercions=texts, digest=text

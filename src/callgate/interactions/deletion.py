@@ -1,19 +1,37 @@
-"""Deletion of stored interactions: their ids in, those that the server may still keep out, each with the reason."""
+"""Stopping and deletion of stored interactions: ids in, those that the server may still keep out, each with the reason."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 
-from callgate.errors import ModelError, UsageError
+from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.interactions.client import InteractionsClient
 
-__all__ = ["ELSEWHERE", "UNKNOWN", "delete_all"]
+__all__ = ["ELSEWHERE", "UNKNOWN", "delete_all", "stop"]
 
 AT_ONCE = 8
 """The limit of requests at the same time."""
 ELSEWHERE = "they are stored at another endpoint of Google"
 UNKNOWN = "the server knows none by these ids, since they have expired or belong to another key"
+
+
+def _is_here(client: InteractionsClient, origin: str) -> bool:
+    """True if interactions of this origin are stored where the client asks."""
+    return origin.startswith(f"interactions:{client.surface.kind}:")
+
+
+async def stop(client: InteractionsClient, model: str, id: str, origin: str) -> str:
+    """Stop a background run; returns the reason if it may go on. One that is over cannot be stopped, and need not be."""
+    if not _is_here(client, origin):
+        return ELSEWHERE
+    try:
+        await client.cancel(model, id)
+    except InvalidRequestError as error:
+        return UNKNOWN if error.status == "NOT_FOUND" else ""
+    except (ModelError, UsageError) as error:  # A transport of the program may have no way to ask.
+        return str(error)
+    return ""
 
 
 async def delete_all(client: InteractionsClient, model: str, stored: Mapping[str, str]) -> dict[str, str]:
@@ -24,8 +42,7 @@ async def delete_all(client: InteractionsClient, model: str, stored: Mapping[str
         model: The model in whose name the server is asked.
         stored: Id of an interaction -> the origin of its answer.
     """
-    here = f"interactions:{client.surface.kind}:"
-    left = {id: ELSEWHERE for id, origin in stored.items() if not origin.startswith(here)}
+    left = {id: ELSEWHERE for id, origin in stored.items() if not _is_here(client, origin)}
     asked = [id for id in stored if id not in left]
     for start in range(0, len(asked), AT_ONCE):
         batch = asked[start : start + AT_ONCE]

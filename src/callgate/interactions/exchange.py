@@ -7,6 +7,7 @@ id, a background run is asked for until it is done.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
@@ -50,6 +51,8 @@ POLL_S, POLL_MAX_S = 1.0, 10.0
 """The shortest and the longest wait before a background run is asked for again."""
 IDLE_STREAMS_MAX = 2
 """Consecutive empty streams of a background run before only the whole of it is requested."""
+BEGUN_S = 5.0
+"""Seconds that a cancelled caller waits for the id of a run that the server was asked to begin, to stop it."""
 LOST_MAX = 3
 """Maximum number of times that the server may not know a background run which it has just accepted."""
 
@@ -74,11 +77,12 @@ async def ask(
     own = True
     accepted = request.accepted if request.accepted is not None and request.accepted.origin == bodies.origin else None
     is_repeated = False
-    await _stop_others(client, model, request, accepted)
     while True:
-        answer = _Answer(client, bodies, model, request, stored=stored, chain=chain, own=own, until=now() + KEPT_S)
+        answer = _Answer(
+            client, bodies, model, request, stored=stored, chain=chain, own=own, until=now() + KEPT_S, accepted=accepted
+        )  # fmt: skip
         try:
-            async with contextlib.aclosing(answer.chunks(accepted)) as items:
+            async with contextlib.aclosing(answer.chunks()) as items:
                 async for item in items:
                     yield item
             return
@@ -101,13 +105,6 @@ async def ask(
             accepted = None
             for notice in [Notice("state_lost", f"{what}: {error}", "warning"), *bodies.notices(request, chain)]:
                 yield notice
-
-
-async def _stop_others(client: InteractionsClient, model: str, request: ModelRequest, accepted: Accepted | None) -> None:
-    """Stop what the server may still work on for this conversation, and what is not asked for by its id now."""
-    for one in (request.left, request.accepted):
-        if one is not None and one is not accepted and one.origin.startswith(f"interactions:{client.surface.kind}:"):
-            await _stop(client, model, one.id)
 
 
 async def _stop(client: InteractionsClient, model: str, interaction: str) -> None:
@@ -147,18 +144,22 @@ class _Answer:
         chain: Chain | None,
         own: bool,
         until: float,
+        accepted: Accepted | None,
     ) -> None:
         self._client = client
         self._bodies = bodies
         self._model = model
         self._request = request
-        self._stored = stored
+        self._accepted = accepted
+        """The server's word that it has taken the request already, in the way that it was made then."""
+        is_known = accepted is not None and accepted.background is not None
+        self._is_behind = bool(accepted and accepted.background) if is_known else is_background(request.settings, model)
+        self._stored = stored or (is_known and self._is_behind)
         self._chain = chain
         self._own = own
         self._headers = checked_headers(request.settings.get("headers")) or None
         self._until: float | None = None
         """The deadline of the whole answer, by the client's clock."""
-        self._is_behind = is_background(request.settings, model)
         self._lost = 0
         """Consecutive times that the server did not know a run which it had accepted."""
         self._idle_streams = 0
@@ -187,18 +188,23 @@ class _Answer:
         # A sentence beside the history is part of what the server keeps, and of nothing else.
         return fold(seen, self._request.feedback.encode("utf-8", "replace")) if self._request.feedback else seen
 
-    def chunks(self, accepted: Accepted | None) -> _Items:
+    async def chunks(self) -> _Items:
         """The chunks of the answer, over as many requests as it takes."""
-        return self._background(accepted) if self._is_behind else self._foreground(accepted)
-
-    async def _foreground(self, accepted: Accepted | None) -> _Items:
-        if accepted is not None:
+        accepted = self._accepted
+        if accepted is not None and not self._is_behind:
             for item in (found := await self._taken_up(accepted)):
                 yield item
             if found:
                 return
             lost = f"The server has no complete answer under the id {accepted.id}, and is sent the request again."
             yield Notice("state_lost", lost, "warning")
+            accepted, self._is_behind = None, is_background(self._request.settings, self._model)
+            self.reader = self._new_reader()
+        async with contextlib.aclosing(self._background(accepted) if self._is_behind else self._foreground()) as items:
+            async for item in items:
+                yield item
+
+    async def _foreground(self) -> _Items:
         tokens: set[str] = set()
         idle = 0
         for _ in range(HOPS_MAX):
@@ -229,7 +235,6 @@ class _Answer:
                 return found
             if self.reader.status in PENDING:
                 await self._cancel()
-        self.reader = self._new_reader()
         return []
 
     # In the foreground ----------------------------------------------------------------------------------------------------
@@ -305,7 +310,7 @@ class _Answer:
         if not self._stored or not id or id in self._told or self.reader.is_recorded:
             return None
         self._told.add(id)
-        return Accepted(id, self._kept_as, self._cancel if self._is_behind else None)
+        return Accepted(id, self._kept_as, self._cancel if self._is_behind else None, self._is_behind)
 
     # In the background ----------------------------------------------------------------------------------------------------
 
@@ -321,7 +326,7 @@ class _Answer:
         else:
             self.reader.id = accepted.id
             self._told.add(accepted.id)
-            yield Accepted(accepted.id, accepted.origin, self._cancel)
+            yield Accepted(accepted.id, accepted.origin, self._cancel, background=True)
         wait_s = POLL_S
         while not self.reader.is_over:
             async with contextlib.aclosing(self._request_run(is_new=accepted is None, until=deadline)) as items:
@@ -338,11 +343,40 @@ class _Answer:
     async def _start_run(self) -> _Items:
         """Make the server begin a run; its id goes out before anything that names it, so that another process can ask."""
         body = self._bodies.body(self._request, chain=self._chain, own=self._own)
-        async with contextlib.aclosing(self._read(self._created(body, stream=False))) as items:
-            async for item in items:
+        found: asyncio.Queue[JsonObject | Notice | Accepted | PartialCall | None] = asyncio.Queue()
+
+        async def post() -> None:
+            try:
+                async with contextlib.aclosing(self._read(self._created(body, stream=False))) as items:
+                    async for item in items:
+                        found.put_nowait(item)
+            finally:
+                found.put_nowait(None)
+
+        # In a task of its own: whatever interrupts the wait, a run that the server has begun is stopped by its id.
+        posting = asyncio.create_task(post())
+        is_known = False
+        try:
+            while (item := await found.get()) is not None:
+                is_known = is_known or isinstance(item, Accepted)
                 yield item
+            await posting
+        finally:
+            if not is_known:
+                await self._stop_begun(posting)
         if not self.reader.is_over and not self.reader.id:
             raise ProtocolError("the server accepted a background run and did not return its id", retryable=True)
+
+    async def _stop_begun(self, posting: asyncio.Task[None]) -> None:
+        """Stop a run whose id has reached nobody: the wait for it was interrupted while the server was asked to begin it."""
+        try:
+            await asyncio.wait({posting}, timeout=BEGUN_S)
+        finally:
+            posting.cancel()
+        with contextlib.suppress(ModelError, asyncio.CancelledError):
+            await posting
+        if self.reader.id and not self.reader.is_over:
+            await self._cancel()
 
     async def _request_run(self, *, is_new: bool, until: float) -> _Items:
         """Ask once for a run: its events while it works, then the whole of it, since a stream may just end, or never."""

@@ -59,7 +59,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 _KIND = re.compile(rb'\{"v": ?\d+, ?"kind": ?"(\w+)"')
 
-_SELDOM = frozenset({"at_s", "request", "metadata", "uploads", "preview", "confirm"})
+_SELDOM = frozenset({"at_s", "request", "metadata", "uploads", "preview", "confirm", "background"})
 """Fields that are omitted when empty."""
 
 

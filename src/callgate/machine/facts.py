@@ -169,6 +169,8 @@ class ModelAccepted(Timestamped):
     id: str
     origin: str
     """The API and the model that accepted the request."""
+    background: bool | None = None
+    """True if the server works on it by itself, also when nobody is connected; None in old journals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,7 +426,7 @@ class AskModel:
     accepted: ModelAccepted | None = None
     """The request that the server works on already, to be asked for instead of made again."""
     left: ModelAccepted | None = None
-    """An earlier one whose answer nobody waits for any more, to be stopped."""
+    """An earlier one whose answer nobody waits for any more, to be stopped at the server."""
 
 
 @dataclass(slots=True)

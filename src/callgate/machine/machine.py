@@ -149,7 +149,9 @@ class RunMachine:
             "requests": set(self.requests),
             "quarantined": list(self.quarantined),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
-            "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten, c.stale, c.asked, c.unknown) for c in calls.calls],
+            "open": [
+                (c.record(), c.ordered, c.digest, c.approved, c.rewritten, c.stale, c.asked, c.unknown) for c in calls.calls
+            ],
             "cancelled": calls.cancelled,
             "run": {name: getattr(run, name) for name in _RUN_FIELDS if name != "records"},
             "records": [c.record() for c in run.records],
@@ -456,7 +458,7 @@ class RunMachine:
 
     def _finish(self, reason: str, *, error: Any = None, message: str = "") -> None:
         run = self.run
-        self.phase, run.accepted = "done", None
+        self.phase, run.left, run.accepted = "done", run.unanswered, None
         if error is None and run.output is not None and not run.fits and reason not in ("cancelled", "nothing_to_do"):
             error = "output"
         if error is not None and reason == "STOP":  # The model's word for success.

@@ -82,6 +82,17 @@ class GoogleResources:
 
         return await delete_all(self._interactions_client(), self.name, stored)
 
+    async def stop_interaction(self, id: str, origin: str) -> str:
+        """Stop a background run at the server; returns the reason if it may go on.
+
+        Args:
+            id: The id of its interaction.
+            origin: The origin of its answer; one of another surface is not asked for here.
+        """
+        from callgate.interactions.deletion import stop  # Few runs are in the background.
+
+        return await stop(self._interactions_client(), self.name, id, origin)
+
     async def describe(self) -> JsonObject | None:
         """The server's description of the model, with its limits; None if the server does not say.
 

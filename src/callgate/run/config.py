@@ -120,6 +120,7 @@ class GateConfig:
         self, declared: DeclaredTools, conversation: Conversation, command: facts.AskModel, *, stream: bool
     ) -> ModelRequest:
         """Build a request. If only a typed answer is wanted, it declares no tools."""
+        taken = command.accepted
         answer_only = command.output is not None and command.tool_choice == "none"
         if answer_only:
             declared = NO_TOOLS
@@ -135,8 +136,7 @@ class GateConfig:
             cache=self.cache,
             stream=stream,
             background_s=None if self.limits.background_s == Limits().background_s else self.limits.background_s,
-            accepted=None if command.accepted is None else Accepted(command.accepted.id, command.accepted.origin),
-            left=None if command.left is None else Accepted(command.left.id, command.left.origin),
+            accepted=None if taken is None else Accepted(taken.id, taken.origin, background=taken.background),
         )
 
     async def aclose(self, *, keep_model: bool = False) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from callgate.content.collect import Collector, ModelResponse
 from callgate.content.prompt import user_content
@@ -27,9 +27,10 @@ from callgate.events import (
 )
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import Accepted, AnsweredBy, ModelRequest, PartialCall, answering
+from callgate.models import Accepted, AnsweredBy, ModelRequest, PartialCall, answering, members_of, origin_of
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
+from callgate.run.provider_deletion import stop_at_provider
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
 from callgate.user_code import text_of
 
@@ -75,6 +76,9 @@ class ModelTurn:
         run = self._run
         if command.feedback is not None:
             await run.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
+        if command.left is not None:
+            await self._stop(command.left)
+        command = await self._without_foreign(command)
         request = run.config.request(run.declared, run.machine.conversation, command, stream=run.stream)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(run.config.model.name, request, command)
@@ -87,7 +91,27 @@ class ModelTurn:
         except BaseException as error:
             await self._give_up(answer, error)
             raise
+        if command.accepted is not None and command.accepted.origin != answer.who.origin:
+            await self._stop(command.accepted)  # Another model of a chain has answered.
         await self._take_in(whole, answer.who)
+
+    async def _without_foreign(self, command: facts.AskModel) -> facts.AskModel:
+        """Stop a run at a server that no model of this gate can ask for, and return the command without it."""
+        accepted = command.accepted
+        if accepted is None or accepted.origin in map(origin_of, members_of(self._run.config.model)):
+            return command
+        await self._stop(accepted)
+        return replace(command, accepted=None)
+
+    async def _stop(self, accepted: facts.ModelAccepted) -> None:
+        """Stop a background run whose answer nobody waits for any more, whatever API the gate uses."""
+        if accepted.background is False:
+            return  # The server works on it only while it is connected.
+        run = self._run
+        why = await run.cancellation.during(stop_at_provider(run.config.model, accepted.id, accepted.origin))
+        if why:
+            said = f"The background run {accepted.id} could not be stopped, and its server may go on with it: {why}"
+            await run.emit(Notice("not_stopped", said, "warning"))
 
     async def _receive(self, request: ModelRequest, answer: _PartialAnswer) -> ModelResponse:
         """Report an answer while it arrives."""
@@ -122,8 +146,8 @@ class ModelTurn:
         answer.accepted = accepted
         known = self._run.machine.run.accepted
         if known is None or known.id != accepted.id:
-            fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin)
-            await self._run.cancellation.complete(self._run.note(fact, durable=accepted.cancel is not None))
+            fact = facts.ModelAccepted(id=accepted.id, origin=accepted.origin, background=accepted.background)
+            await self._run.cancellation.complete(self._run.note(fact, durable=bool(accepted.background)))
 
     async def _report_pieces(self, answer: _PartialAnswer, events: Sequence[Event]) -> None:
         for event in events:

@@ -1,6 +1,7 @@
-"""Deletion at the provider of what a deleted session has left there: its journal in, a sentence for all that stays out.
+"""Stop and delete at the provider: what a session has left there, whichever model or API the gate has now.
 
-The store says which other sessions refer to the same. How a provider is asked is known to its model.
+A journal comes in, a sentence for all that stays goes out. The store says which other sessions refer to the same. How a
+provider is asked is known to its model.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from callgate.content.read import interaction_of
 from callgate.errors import ModelError, StoreError, UsageError
@@ -22,10 +23,15 @@ from callgate.run.media import delete_files
 from callgate.store.listing import session_page
 from callgate.store.protocol import Store
 
-__all__ = ["delete_at_provider", "interactions_of", "uploads_of"]
+if TYPE_CHECKING:
+    from callgate.models.interactions import InteractionsModel
+
+__all__ = ["delete_at_provider", "interactions_of", "stop_at_provider", "uploads_of"]
 
 logger = logging.getLogger("callgate.run")
 Forget: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[dict[str, str]]]"
+Stop: TypeAlias = "Callable[[str, str], Awaitable[str]]"
+T = TypeVar("T")
 
 KEPT_S = 49 * 3600.0
 """Seconds that a provider stores a file at most, plus an hour for clocks that differ."""
@@ -33,12 +39,18 @@ CLOCKS_S = 3600.0
 """Seconds that clocks may differ."""
 EXPIRES_S = 24 * 3600.0
 """Seconds that a provider stores an interaction at least."""
+STOP_S = 10.0
+"""Maximum number of seconds to wait until a background run is stopped at its server."""
 LOOKED_AT_MAX = 500
 """Sessions that are looked at for whether they refer to what a deleted one has left at the provider."""
 
 
 async def delete_at_provider(model: Model, store: Store, journal: Sequence[facts.Fact], session: str) -> list[str]:
-    """Delete the files and interactions of a deleted session, unless others refer to them; say what stays there."""
+    """Stop the background runs of a deleted session, and delete its files and interactions; say what stays there.
+
+    Files and interactions to which other sessions refer are left; nobody but this one waits for its runs.
+    """
+    await asyncio.gather(*(stop_at_provider(model, id, origin) for id, origin in unanswered_of(journal).items()))
     files, stored = await unshared(store, uploads_of(journal), interactions_of(journal))
     said: list[str] = []
     try:
@@ -89,6 +101,19 @@ def interactions_of(journal: Iterable[facts.Fact]) -> dict[str, StoredInteractio
     return found
 
 
+def unanswered_of(journal: Iterable[facts.Fact]) -> dict[str, str]:
+    """The runs that a server may still work on for a session by itself: their ids -> the origin of their answers."""
+    found: dict[str, str] = {}
+    for fact in journal:
+        if isinstance(fact, facts.Adopted):
+            found.clear()
+        elif isinstance(fact, facts.ModelAccepted) and fact.background is not False:
+            found[fact.id] = fact.origin
+        elif isinstance(fact, facts.ModelAnswered) and (kept := interaction_of(fact.content)) is not None:
+            found.pop(str(kept.get("id")), None)
+    return found
+
+
 async def unshared(
     store: Store, files: Sequence[facts.UploadedFile], stored: Mapping[str, StoredInteraction]
 ) -> tuple[list[facts.UploadedFile], dict[str, StoredInteraction]]:
@@ -123,6 +148,29 @@ async def unshared(
     return list(left_files.values()), left_stored
 
 
+async def stop_at_provider(model: Model, id: str, origin: str) -> str:
+    """Stop a background run at its server; return the reason if it may go on.
+
+    Every model of Google that the given one stands for is asked; if none of them knows it, the key of the environment is used.
+    """
+
+    async def stopped_by(one: object) -> str:
+        stop: Stop | None = getattr(one, "stop_interaction", None)
+        return ELSEWHERE if stop is None else await stop(id, origin)
+
+    try:
+        async with asyncio.timeout(STOP_S):
+            whys = [ELSEWHERE]
+            for one in members_of(model):
+                if not (why := await stopped_by(one)):
+                    return ""
+                whys.append(why)
+            known = [why for why in whys if why not in (ELSEWHERE, UNKNOWN)]
+            return known[-1] if known else await _by_environment(stopped_by, str)
+    except TimeoutError:
+        return f"its server did not answer within {STOP_S:g} s"
+
+
 async def delete_interactions(model: Model, stored: Mapping[str, StoredInteraction]) -> dict[str, str]:
     """Make their server forget interactions; return those that it may still keep, each with the reason.
 
@@ -136,19 +184,23 @@ async def delete_interactions(model: Model, stored: Mapping[str, StoredInteracti
             found = await forget({id: stored[id].origin for id in left})
             left = {id: left[id] if why == ELSEWHERE else why for id, why in found.items()}
     if elsewhere := {id: stored[id].origin for id, why in left.items() if why == ELSEWHERE}:
-        left = {id: why for id, why in left.items() if why != ELSEWHERE} | await _delete_by_environment(elsewhere)
+        deleted = await _by_environment(
+            lambda google: google.delete_interactions(elsewhere), lambda why: dict.fromkeys(elsewhere, why)
+        )
+        left = {id: why for id, why in left.items() if why != ELSEWHERE} | deleted
     # What the server does not know has expired, unless it is too new for that.
     return {id: why for id, why in left.items() if why != UNKNOWN or time.time() - stored[id].at_s < EXPIRES_S}
 
 
-async def _delete_by_environment(stored: Mapping[str, str]) -> dict[str, str]:
-    from callgate.models.interactions import InteractionsModel  # Few gates that delete interactions cannot do it themselves.
+async def _by_environment(ask: Callable[[InteractionsModel], Awaitable[T]], refused: Callable[[str], T]) -> T:
+    """Ask with the key of the environment; `refused` makes the result of a reason why there is no way to ask."""
+    from callgate.models.interactions import InteractionsModel  # Few gates with interactions cannot ask for them themselves.
 
     try:
         model = InteractionsModel("gemini-flash-latest")
     except UsageError as error:
-        return dict.fromkeys(stored, str(error))
+        return refused(str(error))
     try:
-        return await model.delete_interactions(stored)
+        return await ask(model)
     finally:
         await model.aclose()
