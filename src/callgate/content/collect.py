@@ -107,6 +107,15 @@ class ModelResponse:
         return text_of(self.content)
 
     @property
+    def calls_in_text(self) -> tuple[FunctionCall, ...]:
+        """The calls that a model wrote as code into an answer which did not end in order."""
+        if self.finish_reason == "STOP":
+            return ()
+        from callgate.content.salvage import salvaged_calls  # Few answers end in any other way.
+
+        return tuple(salvaged_calls(self.finish_message or self.text))
+
+    @property
     def is_empty(self) -> bool:
         """True if there is neither a call nor anything to show (thoughts alone are nothing)."""
         return not any(has_data(part) and not is_thought(part) for part in parts_of(self.content))

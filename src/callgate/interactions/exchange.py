@@ -363,11 +363,11 @@ class _Answer:
             await posting
         finally:
             if not is_known:
-                await self._stop_begun(posting)
+                await self._stop_unnamed(posting)
         if not self.reader.is_over and not self.reader.id:
             raise ProtocolError("the server accepted a background run and did not return its id", retryable=True)
 
-    async def _stop_begun(self, posting: asyncio.Task[None]) -> None:
+    async def _stop_unnamed(self, posting: asyncio.Task[None]) -> None:
         """Stop a run whose id has reached nobody: the wait for it was interrupted while the server was asked to begin it."""
         try:
             await asyncio.wait({posting}, timeout=BEGUN_S)

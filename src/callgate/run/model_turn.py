@@ -202,7 +202,7 @@ class ModelTurn:
             finish_reason=answer.finish_reason,
             finish_message=answer.finish_message,
             usage=answer.usage,
-            salvaged=_salvaged(answer),
+            salvaged=answer.calls_in_text,
             model=who.model,
             origin=who.origin,
             cost=run.config.cost_of(answer.usage, who, answer.model),
@@ -330,15 +330,6 @@ async def prepare_model(config: GateConfig) -> None:
     prepare = getattr(config.model, "prepare", None)
     if prepare is not None:
         await prepare(config.request(config.declare(), Conversation(), facts.AskModel("auto"), stream=True))
-
-
-def _salvaged(answer: ModelResponse) -> tuple[FunctionCall, ...]:
-    """The calls in the text of an answer that did not end in order."""
-    if answer.finish_reason == "STOP":
-        return ()
-    from callgate.content.salvage import salvaged_calls  # Few answers end in any other way.
-
-    return tuple(salvaged_calls(answer.finish_message or answer.text))
 
 
 def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:

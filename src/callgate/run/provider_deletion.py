@@ -151,10 +151,10 @@ async def unshared(
 async def stop_at_provider(model: Model, id: str, origin: str) -> str:
     """Stop a background run at its server; return the reason if it may go on.
 
-    Every model of Google that the given one stands for is asked; if none of them knows it, the key of the environment is used.
+    Every model of Google that the given one stands for is asked, and the key of the environment if none of them knows it.
     """
 
-    async def stopped_by(one: object) -> str:
+    async def stop_by(one: object) -> str:
         stop: Stop | None = getattr(one, "stop_interaction", None)
         return ELSEWHERE if stop is None else await stop(id, origin)
 
@@ -162,11 +162,11 @@ async def stop_at_provider(model: Model, id: str, origin: str) -> str:
         async with asyncio.timeout(STOP_S):
             whys = [ELSEWHERE]
             for one in members_of(model):
-                if not (why := await stopped_by(one)):
+                if not (why := await stop_by(one)):
                     return ""
                 whys.append(why)
             known = [why for why in whys if why not in (ELSEWHERE, UNKNOWN)]
-            return known[-1] if known else await _by_environment(stopped_by, str)
+            return known[-1] if known else await _by_environment(stop_by, str)
     except TimeoutError:
         return f"its server did not answer within {STOP_S:g} s"
 
