@@ -272,6 +272,8 @@ class _ExchangeReader:
         """Read the next fact."""
         self.position += 1
         before = len(self.machine.conversation)
+        if isinstance(fact, words.RunStarted) and fact.content is not None and state_of(self.machine) == "waiting":
+            self.exchanges[-1].finish_reason = "cancelled"  # The calls that waited for an approval are cancelled with it.
         self.settled += self.machine.apply(fact)
         if isinstance(fact, words.Rewound):
             known = _copied(self._known_at[fact.position]) if fact.position in self._known_at else self.exchanges

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.interactions.conftest import run, scene_of
+from tests.interactions.conftest import MODEL, run, scene_of
 
 from callgate import Limits
-from callgate.errors import ModelError
+from callgate.errors import InvalidRequestError, ModelError
 from callgate.events import CallFinished, CallProposed, TextDelta
+from callgate.interactions.failures import unknown_step
+from callgate.interactions.request import BodyBuilder
 from callgate.testing.fake_interactions import fault
 from callgate.testing.interaction_faults import INTERACTION_FAULTS
 
@@ -133,3 +135,25 @@ def test_a_fault_has_one_outcome(name: str, store: bool) -> None:
     assert "".join(shown) == (second if isinstance(second, str) else first)
     assert len(ran) <= 128
     assert sorted(finished) == sorted(proposed)
+
+
+@pytest.mark.usefixtures("unjudged")
+@pytest.mark.parametrize("settings", [{}, {"store": True}], ids=str)
+def test_a_step_that_the_server_does_not_take_back_is_left_out_and_the_session_goes_on(settings: Any) -> None:
+    async def story() -> None:
+        script = [fault("unknown_types", answer="One."), "Two.", "Three."]
+        async with scene_of(script, settings=settings) as it:
+            for said in ("One.", "Two.", "Three."):
+                assert (await it.ask("Go on.", session="s")).text == said
+            assert it.notices.count("adapted") == 1
+            assert [refusal.rule for refusal in it.fake.refusals] == ["IR13"]
+            assert all("holodeck" not in str(body["input"]) for body in it.fake.creations[2:])
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["thought", "model_output", "user_input"])
+def test_a_step_that_a_history_needs_is_never_left_out(kind: str) -> None:
+    error = InvalidRequestError(f"The value '{kind}' is not supported for 'type' at 'input[3]'.")
+    assert unknown_step(error) == kind
+    assert not BodyBuilder(MODEL, "developer").leave_out_steps(kind)

@@ -14,7 +14,7 @@ from tests.testing.interaction_requests import BROKEN
 from callgate import Gate, Policy
 from callgate.server import Service, ServiceOptions
 from callgate.store import Lease, MemoryStore
-from callgate.testing import answer, call, text, thought
+from callgate.testing import FakeInteractions, answer, call, text, thought
 
 from .conftest import Site, Slow, Stage, add, poke, serving
 
@@ -250,6 +250,47 @@ def test_a_call_that_needs_approval_is_said_so_and_not_run(client: Any) -> None:
     STAGE.plays(call("poke", where="here"))
     got = client.interactions.create(model="callgate", input="Poke it.")
     assert "needs approval" in got.output_text
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_cancelled_interaction_says_so_to_its_creator_too(serve: Callable[..., Site], is_streamed: bool) -> None:
+    slow, stage = Slow(), Stage()
+    site = serve(Gate(stage, [slow.tool]))
+    stage.plays(call("slow"))
+    body = {"model": "callgate", "input": "Go.", "stream": is_streamed}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(site.post, "/v1beta/interactions", body)
+        assert slow.started.wait(60)
+        [session] = [one["id"] for one in site.get("/api/v1/sessions").json["sessions"]]
+        place = "/v1beta/interactions/v1_" + base64.urlsafe_b64encode(f"1/{session}".encode()).decode().rstrip("=")
+        assert site.post(f"{place}/cancel", {}).json["status"] == "cancelled"
+        said = asked.result().body.decode()
+    assert '"status":"cancelled"' in said.replace(": ", ":")
+    assert site.get(place).json["status"] == "cancelled"
+
+
+def test_an_approval_that_a_new_prompt_leaves_behind_is_cancelled(client: Any) -> None:
+    STAGE.plays(call("poke", where="here"), answer("Something else."))
+    first = client.interactions.create(model="callgate", input="Poke it.")
+    second = client.interactions.create(model="callgate", input="Never mind.", previous_interaction_id=first.id)
+    assert second.output_text == "Something else."
+    left = client.interactions.get(first.id)
+    assert (left.status, left.errors) == ("cancelled", None)
+
+
+AGENT = "deep-research-preview-04-2026"
+
+
+def test_what_an_agent_does_not_take_is_left_out_and_named(serve: Callable[..., Site], monkeypatch: Any) -> None:
+    with FakeInteractions.in_thread(["The report."], repeat_last=True) as fake:
+        monkeypatch.setenv("GEMINI_API_KEY", "k")
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.base_url)
+        site = serve(Gate(AGENT))
+        body = {"model": "callgate", "input": "Research.", "tools": [WEATHER], "generation_config": {"temperature": 1}}
+        got = site.post("/v1beta/interactions", {**body, "labels": {"team": "a"}})
+        assert (got.status, got.json["status"]) == (200, "completed")
+        assert {*got.headers["callgate-left-out"].split(", ")} == {"temperature", "labels", "tools"}
+        assert fake.refusals == []
 
 
 def test_a_background_interaction_is_asked_for_until_it_is_done(client: Any) -> None:

@@ -28,7 +28,7 @@ from callgate.gemini.gone_files import missing_file_notice
 from callgate.interactions.agents import is_background, request_for_agent
 from callgate.interactions.answer import COMPLETE, PENDING, AnswerReader
 from callgate.interactions.client import InteractionsClient
-from callgate.interactions.failures import is_lost_state, is_signature_refused
+from callgate.interactions.failures import is_lost_state, is_signature_refused, unknown_step
 from callgate.interactions.record import fold
 from callgate.interactions.request import BodyBuilder, is_stored
 from callgate.interactions.steps import Chain
@@ -95,9 +95,9 @@ async def ask(
         except (InvalidRequestError, AuthError) as error:
             if answer.reader.has_said:
                 raise
-            if isinstance(error, InvalidRequestError) and error.gone_file and bodies.leave_out_file(error.gone_file):
+            if (notice := _adapted(bodies, error)) is not None:
                 chain = accepted = None  # What the server has kept refers to it, too.
-                yield missing_file_notice(error.gone_file)
+                yield notice
                 continue
             is_signed = own and chain is None and bodies.body(request) != bodies.body(request, own=False)
             own_left = own and (chain is not None or is_signed)
@@ -111,6 +111,17 @@ async def _stop(client: InteractionsClient, model: str, interaction: str) -> Non
     """Stop a run at the server. One that is over cannot be stopped, and one that is unknown need not be."""
     with contextlib.suppress(ModelError):
         await client.cancel(model, interaction)
+
+
+def _adapted(bodies: BodyBuilder, error: ModelError) -> Notice | None:
+    """Leave out what the server does not have any more, or does not take back; None if the error names nothing of that."""
+    if isinstance(error, InvalidRequestError) and error.gone_file and bodies.leave_out_file(error.gone_file):
+        return missing_file_notice(error.gone_file)
+    kind = unknown_step(error)
+    if kind is None or not bodies.leave_out_steps(kind):
+        return None
+    told = f"The server does not take back steps of the type {kind!r}, and is sent the conversation without them."
+    return Notice("adapted", told, "warning")
 
 
 def _without_state(

@@ -15,7 +15,15 @@ from callgate.gemini.failures import failure_of_body as failure_of_google
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent, clean, refusal, wait_of_headers
 
-__all__ = ["ending_of", "error_in", "error_of", "failure_of_body", "is_lost_state", "is_signature_refused"]
+__all__ = [
+    "ending_of",
+    "error_in",
+    "error_of",
+    "failure_of_body",
+    "is_lost_state",
+    "is_signature_refused",
+    "unknown_step",
+]
 
 # Code -> the status of HTTP and the word by which Google's other errors are known.
 _CODES = {
@@ -40,6 +48,7 @@ _GENERATION = {
 }  # fmt: skip
 _BLOCKED = re.compile(r"request (?:was )?blocked due to", re.IGNORECASE)
 _SIGNATURE = re.compile(r"thought[ _]signature", re.IGNORECASE)
+_STEP = re.compile(r"'(?P<kind>[^']{1,200})' is not supported for 'type' at 'input\[\d+\]'")
 _DAILY = re.compile(r"per ?day|daily", re.IGNORECASE)
 _NO_PAYLOAD: JsonObject = {"code": "service_unavailable", "message": "the server reports an error and does not say which"}
 
@@ -104,6 +113,12 @@ def is_lost_state(error: ModelError) -> bool:
     if isinstance(error, InvalidRequestError):
         return not error.is_model_unknown and error.tool is None
     return isinstance(error, AuthError) and error.status == "PERMISSION_DENIED"
+
+
+def unknown_step(error: ModelError) -> str | None:
+    """The type of a step of the conversation that the server does not know, if it refuses that."""
+    found = _STEP.search(str(error)) if isinstance(error, InvalidRequestError) else None
+    return None if found is None else found["kind"]
 
 
 def is_signature_refused(error: ModelError) -> bool:

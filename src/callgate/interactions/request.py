@@ -21,7 +21,7 @@ from callgate.gemini.request import TOP as TOP_OF_GENERATE_CONTENT
 from callgate.gemini.thinking_config import refuse_without_thinking, thinking_level, thinking_notices
 from callgate.history.repair import starts_exchange
 from callgate.interactions.agents import agent_config, agent_of, expect_flag, is_background, is_research
-from callgate.interactions.steps import Chain, StepWriter, is_shown, refusal_of, user_step
+from callgate.interactions.steps import NEEDED, Chain, StepWriter, is_shown, refusal_of, user_step, without_steps
 from callgate.interactions.tools import tool_choice_of, tools_of
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_prompt
 from callgate.schema import compile_schema
@@ -29,7 +29,7 @@ from callgate.setting_values import check_values
 from callgate.translation.left_out import media_notices
 from callgate.types import JsonObject
 
-__all__ = ["SETTINGS", "BodyBuilder", "check_storage", "is_stored"]
+__all__ = ["SETTINGS", "BodyBuilder", "check_storage", "is_stored", "known_settings_of"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
@@ -91,6 +91,8 @@ class BodyBuilder:
         self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
         self._gone: set[str] = set()
         """Files that the server does not have any more."""
+        self._unknown: set[str] = set()
+        """Types of steps that the server has sent and does not take back."""
 
     def body(
         self,
@@ -134,17 +136,25 @@ class BodyBuilder:
 
     def _steps(self, request: ModelRequest, *, start: int, own: bool) -> bytes | bytearray:
         """The steps of the conversation from a content on, with commas between them."""
-        if not self._gone:
+        if not self._gone and not self._unknown:
             return self.writer.text(request.conversation, start=start, own=own)
         from callgate.gemini.gone_files import without_file_items  # Few conversations need it.
 
-        return b",".join(without_file_items(self.writer.pieces(request.conversation, start=start, own=own), self._gone))
+        pieces = without_steps(self.writer.pieces(request.conversation, start=start, own=own), self._unknown)
+        return b",".join(without_file_items(pieces, self._gone))
 
     def leave_out_file(self, file: str) -> bool:
         """Leave a file out that the server does not have any more; False if it is left out already."""
         if file in self._gone or len(self._gone) >= GONE_MAX:
             return False
         self._gone.add(file)
+        return True
+
+    def leave_out_steps(self, kind: str) -> bool:
+        """Leave out steps of a type that the server does not take back; False if they are left out, or may not be."""
+        if kind in self._unknown or kind in NEEDED or len(self._unknown) >= GONE_MAX:
+            return False
+        self._unknown.add(kind)
         return True
 
     def notices(self, request: ModelRequest, chain: Chain | None) -> list[Notice]:
@@ -207,6 +217,13 @@ def _separated(steps: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray
         if place:
             yield b","
         yield each
+
+
+def known_settings_of(model: str, surface: SurfaceKind) -> frozenset[str]:
+    """The settings that a model or an agent takes at this place."""
+    absent = {*_OF_MODELS} if agent_of(model) else set[str]()
+    absent |= {"include_thoughts"} if absent and not is_research(model) else set()
+    return frozenset(SETTINGS) - absent - (set() if surface == "vertex" else {"labels"})
 
 
 def settings_of(settings: Mapping[str, Any], model: str = "", surface: SurfaceKind = "developer") -> JsonObject:
@@ -332,5 +349,7 @@ _ELSEWHERE = (
 )  # fmt: skip
 SETTINGS = (*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE, "labels")
 """Every setting of this API."""
+_OF_MODELS = frozenset({*_GENERATION, *_SPECIAL}) - {"include_thoughts", "safety", "response_modalities"}
+"""Settings of a model, which no agent takes."""
 _ABSENT = {*GENERATE_CONTENT, *TOP_OF_GENERATE_CONTENT} - {*SETTINGS} | {"labels"}
 _OTHER = "api='generateContent'"

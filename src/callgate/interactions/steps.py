@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -36,10 +36,13 @@ from callgate.content.signature import own_signature
 from callgate.history.conversation import Conversation
 from callgate.history.encoded import ContentPrefix
 from callgate.interactions.record import Record, fold
+from callgate.strict_json import objects_in
 from callgate.translation.history import remark
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["Chain", "StepWriter", "content_item", "is_shown", "refusal_of", "result_of", "user_step"]
+__all__ = [
+    "NEEDED", "Chain", "StepWriter", "content_item", "is_shown", "refusal_of", "result_of", "user_step", "without_steps",
+]  # fmt: skip
 
 _DOCUMENTS = frozenset([
     "application/pdf", "text/csv", "application/msword", "application/vnd.ms-powerpoint", "application/vnd.ms-excel",
@@ -50,6 +53,9 @@ _DOCUMENTS = frozenset([
 """The types of documents that the server takes."""
 _TEXTS = frozenset(f"application/{name}" for name in ("json", "xml", "yaml", "x-yaml", "javascript"))
 """Types that are text, beside those that say so."""
+
+NEEDED = frozenset({"user_input", "model_output", "thought", "function_call", "function_result"})
+"""Types of steps without which a history is not the same."""
 
 _PLACEHOLDER: JsonObject = {"type": "thought", "signature": SKIP_SIGNATURE}
 """Step before calls that have no signature."""
@@ -94,6 +100,18 @@ class _Steps(ContentPrefix):
         """The steps of each content that has any."""
         starts = [0, *self.ends]
         return [bytes(self.text[start:end]).removeprefix(b",") for start, end in pairwise(starts) if start < end]
+
+
+def without_steps(pieces: Sequence[bytes], kinds: Collection[str]) -> list[bytes]:
+    """The encoded steps of contents without those of some types; a content that had no others is left out."""
+    named = [strict_json.dump(kind) for kind in kinds]
+    left = [_left(piece, kinds) if any(name in piece for name in named) else piece for piece in pieces]
+    return [piece for piece in left if piece]
+
+
+def _left(piece: bytes, kinds: Collection[str]) -> bytes:
+    steps = objects_in(strict_json.parse(b"[" + piece + b"]", depth_max=2 * strict_json.DEPTH_MAX))
+    return _joined([step for step in steps if step.get("type") not in kinds])
 
 
 class _Hashes(ContentPrefix):

@@ -40,6 +40,7 @@ __all__ = [
     "members_of",
     "origin_of",
     "provider_of_model",
+    "takes_functions",
     "thinking_words",
 ]  # fmt: skip
 
@@ -70,9 +71,10 @@ class Model(Protocol):
     signatures its answers carry; its name otherwise), `provider` (whose model it is, for traces), `supports_tools`
     (False when it has no tool calling of its own), `calls_by_prompt` (True when it brings its own prompted format),
     `known_settings` (the settings that it understands), `thinking_words` (the words that the setting `thinking` may
-    have, from the least on), `has_context_cache` (True when it uses the request's `cache`), `count_tokens(request)` (how
-    many tokens a request has), `describe()` (the server's description of the model), `embed(requests)` (embeddings) and
-    `with_name(name)` (another model at the same endpoint).
+    have, from the least on), `takes_functions` (False for an agent that is asked without them), `has_context_cache`
+    (True when it uses the request's `cache`), `count_tokens(request)` (how many tokens a request has), `describe()`
+    (the server's description of the model), `embed(requests)` (embeddings) and `with_name(name)` (another model at the
+    same endpoint).
     """
 
     @property
@@ -120,6 +122,11 @@ def thinking_words(model: Model) -> tuple[str, ...] | None:
     said: list[Collection[str] | None] = [getattr(member, "thinking_words", None) for member in members_of(model)]
     known = [words for words in said if words is not None]
     return tuple(word for word in known[0] if all(word in words for words in known)) if known == said else None
+
+
+def takes_functions(model: Model) -> bool:
+    """True if one of the models that may answer can be given functions; some agents take none."""
+    return any(getattr(member, "takes_functions", True) for member in members_of(model))
 
 
 def has_context_cache(model: Model) -> bool:

@@ -16,9 +16,10 @@ from callgate.base_errors import checked_values, expect
 from callgate.events import Notice
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.gemini.thinking_config import thinking_words
+from callgate.interactions.agents import is_research
 from callgate.interactions.client import InteractionsClient
 from callgate.interactions.exchange import ask
-from callgate.interactions.request import SETTINGS, BodyBuilder, check_storage
+from callgate.interactions.request import BodyBuilder, check_storage, known_settings_of
 from callgate.models.google_resources import GoogleResources
 from callgate.request import Accepted, ModelRequest, PartialCall
 from callgate.types import JsonObject, Limits
@@ -94,7 +95,12 @@ class InteractionsModel(GoogleResources):
     @property
     def known_settings(self) -> Collection[str]:
         """The settings that it understands."""
-        return SETTINGS
+        return known_settings_of(self._name, self._surface.kind)
+
+    @property
+    def takes_functions(self) -> bool:
+        """False for an agent that is asked without them."""
+        return not is_research(self._name)
 
     @property
     def thinking_words(self) -> Collection[str]:

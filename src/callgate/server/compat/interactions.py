@@ -204,6 +204,7 @@ def _compat_request(incoming: IncomingInteraction, contents: list[Content], plac
         exchange=None if place is None else place.number,
         detached=incoming.background,
         goes_on=GOES_ON if incoming.stored else _NOT_STORED,
+        has_cancelled=True,
     )
 
 
@@ -215,7 +216,8 @@ async def get(service: Service, request: Request) -> Response:
     head = head_of(found.model or USUAL, id, at_s=found.at_s)
     is_streamed, after = query.get("stream") == "true", query.get("last_event_id", "")
     if found.run is not None and is_streamed:
-        return StreamingReply(said_in(found.run, goes_on=GOES_ON), EventWriter(head, after=after), service.options, {})
+        chunks = said_in(found.run, goes_on=GOES_ON, has_cancelled=True)
+        return StreamingReply(chunks, EventWriter(head, after=after), service.options, {})
     if found.is_elsewhere and is_streamed:
         return await elsewhere(service, request, place.session)
     if found.is_in_progress:

@@ -59,7 +59,7 @@ from callgate.events import (
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.machine import TOKENS_PER_BYTE
-from callgate.models import AnsweredBy, ModelRequest, answering, describe, known_settings, thinking_words
+from callgate.models import AnsweredBy, ModelRequest, answering, describe, known_settings, takes_functions, thinking_words
 from callgate.permission import Approval
 from callgate.run.declared_tools import refuse_remote_servers
 from callgate.run.gate import Gate, cost_of, guard_of
@@ -152,6 +152,8 @@ class CompatRequest:
     """True if the client's API has a way to ask for an approval; else a sentence says that one is needed."""
     goes_on: str = GOES_ON
     """Next step of the client after an approval, for that sentence; `{session}` is the session."""
+    has_cancelled: bool = False
+    """True if the client's API has a word for an answer that was cancelled; else it ended early."""
     sent: JsonObject | None = None
     """The body as the client sent it, where requests with the same key are compared by it."""
     in_new_session: bool = False
@@ -199,6 +201,8 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     if wanted.is_silent:
         wanted = replace(wanted, contents=with_prompt(wanted.contents))
     settings, left_out = _fitted(wanted, gate)
+    if wanted.definitions and not takes_functions(gate.model):
+        left_out.append("tools")
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if (level := settings.get("thinking")) not in (None, wanted.settings.get("thinking")):
         headers[CHANGED] = f"thinking={level}"
@@ -216,7 +220,7 @@ async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> S
     run, about = await _started(service, wanted, settings, incoming)
     headers |= {SESSION: run.session, **about}
     return StartedReply(
-        chunks=said_in(run, asks=wanted.asks, goes_on=wanted.goes_on),
+        chunks=said_in(run, asks=wanted.asks, goes_on=wanted.goes_on, has_cancelled=wanted.has_cancelled),
         headers=headers,
         id=run.id,
         session=run.session,
@@ -388,11 +392,13 @@ def _keyed_body(wanted: CompatRequest, said: Sequence[Part] | None) -> JsonObjec
     return body if said is None else body | {"prompt": [*said]}
 
 
-async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> AsyncGenerator[JsonObject]:
+async def said_in(
+    run: Run, *, asks: bool = False, goes_on: str = GOES_ON, has_cancelled: bool = False
+) -> AsyncGenerator[JsonObject]:
     """The text of a run, without its calls, which the client did not declare.
 
     With `asks`, the last chunk has the calls that wait for an approval in the field `approvals`; without it, a sentence says
-    that they wait, and how the client goes on.
+    that they wait, and how the client goes on. With `has_cancelled`, an answer that was cancelled has that finish reason.
     """
     has_text = is_next = False
     said = before = 0  # Bytes of text: all, and those before the answer that is being said.
@@ -417,7 +423,7 @@ async def said_in(run: Run, *, asks: bool = False, goes_on: str = GOES_ON) -> As
             is_next = True
         elif isinstance(event, RunEnded):
             told = waits_sentence(event.reply.session, event.reply.approvals, goes_on) if not asks else ""
-            last = reported.added_to(_end(run, event.reply, has_text, told))
+            last = reported.added_to(_end(run, event.reply, has_text, told, has_cancelled=has_cancelled))
             yield {**last, APPROVALS: event.reply.approvals} if asks else last
         elif isinstance(event, RunFailed):
             raise run.error or AssertionError("a run that failed has an error")
@@ -447,9 +453,11 @@ class _AnswerReports:
         )
 
 
-def _end(run: Run, reply: Reply, has_text: bool, waits: str) -> JsonObject:
+def _end(run: Run, reply: Reply, has_text: bool, waits: str, *, has_cancelled: bool) -> JsonObject:
     reason, early = reply.finish_reason, ""
-    if reason.islower():
+    if reason == "cancelled" and has_cancelled:
+        reason = "CANCELLED"
+    elif reason.islower():
         early = f"The run ended early: {reason.replace('_', ' ')}."
         reason = _ENDS.get(reason, "OTHER")
     said = f"{chr(10) * 2 if has_text else ''}{waits}" if waits else ""

@@ -236,7 +236,7 @@ async def get(service: Service, request: Request) -> Response:
     if request.query_params.get("stream") == "true":
         encoder = _encoder({}, place, found, stream=True, after=after)
         if found.run is not None:
-            return StreamingReply(said_in(found.run, asks=True), encoder, service.options, {})
+            return StreamingReply(said_in(found.run, asks=True, has_cancelled=True), encoder, service.options, {})
         if found.is_elsewhere:
             return await elsewhere(service, request, place.session)
         data = encoder.feed(_chunk(place, found)) + _failure(encoder, found) + encoder.end()

@@ -141,6 +141,7 @@ def responses_request_of(
     settings, native = _settings(body)
     wanted = CompatRequest(
         model=body.get("model") or "callgate",
+        has_cancelled=True,
         contents=contents,
         definitions=kept,
         built_in=tuple(built_in),

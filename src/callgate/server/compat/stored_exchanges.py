@@ -51,7 +51,10 @@ __all__ = [
     "sent_body",
 ]
 
-INTERRUPTED = "The process that ran it has ended. Continue it by its id."
+INTERRUPTED = (
+    "The process that ran it has ended before it was complete. It does not go on by itself; the conversation can be "
+    "continued by its id."
+)
 """Reason why an answer is incomplete, as a sentence for its client."""
 _PASSED_ON = "p"
 
