@@ -152,7 +152,8 @@ def extra_body(settings: Mapping[str, Any], *, taken: Collection[str]) -> JsonOb
     Raises:
         UsageError: they are not fields, or are `taken`.
     """
-    extra: Any = settings.get("extra_body") or {}
+    extra: Any = settings.get("extra_body")
+    extra = {} if extra is None else extra
     if not isinstance(extra, Mapping):
         raise UsageError(f"extra_body={extra!r}: use a mapping of fields such as {{'store': True}}")
     fields = cast("Mapping[str, Any]", extra)

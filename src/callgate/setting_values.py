@@ -15,6 +15,7 @@ __all__ = ["SHARED_FORMS", "ValueForm", "check_values", "flag", "number", "texts
 
 STOP_SEQUENCES_MAX = 5
 INT32_MAX = 2**31 - 1
+_SCHEMA_FIELDS = ("parametersJsonSchema", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,17 @@ def check_values(settings: Mapping[str, Any]) -> None:
 
 
 _TEXT = ValueForm("a text", lambda value: isinstance(value, str))
+_MAPPING = ValueForm("a mapping", lambda value: isinstance(value, Mapping))
+
+
+def _is_count(value: Any) -> bool:
+    """True for a whole number, which clients of Google send as a float."""
+    return number(0, INT32_MAX).fits(value) and float(value).is_integer()
+
 
 SHARED_FORMS: Mapping[str, ValueForm] = {
     "max_output_tokens": whole(1, INT32_MAX),
-    "top_k": number(0, INT32_MAX),  # Clients of Google send it as a float.
+    "top_k": ValueForm(f"a whole number from 0 to {INT32_MAX}", _is_count),
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "presence_penalty": number(-2, 2),
@@ -97,7 +105,12 @@ _OF_GEMINI: Mapping[str, ValueForm] = {
     "media_resolution": _TEXT,
     "cached_content": _TEXT,
     "service_tier": _TEXT,
+    "environment": ValueForm("a text or a mapping", lambda value: isinstance(value, (str, Mapping))),
+    "webhook_config": _MAPPING,
+    "response_json_schema": ValueForm("a JSON Schema", lambda value: isinstance(value, (Mapping, bool))),
+    "schema_field": ValueForm("'parametersJsonSchema' or 'parameters'", lambda value: value in _SCHEMA_FIELDS),
+    "stream_arguments": flag(),
     "labels": ValueForm("a mapping of names to texts", lambda value: isinstance(value, Mapping)),
     "speech_config": ValueForm("an object as in the API", lambda value: isinstance(value, (Mapping, list))),
 }
-"""Setting -> the form that Google documents. A schema for answers may be anything, `thinking` depends on the model."""
+"""Setting -> the form that Google documents; `thinking` depends on the model."""

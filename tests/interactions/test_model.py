@@ -23,6 +23,8 @@ from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_interactions import FakeInteractions, answer, call, calls, fault, raw, thought
 
+AGENT = "deep-research-preview-04-2026"
+
 SKIP = "skip_thought_signature_validator"
 
 
@@ -762,3 +764,81 @@ def test_a_transport_with_post_alone_is_refused_where_the_server_keeps_interacti
         Gate(model, settings=settings)
     Gate(model)
     assert asyncio.run(delete_all(model._interactions_client(), MODEL, {"v1_a": "interactions:developer:x"}))  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        (MODEL, {"agent_config": []}, "use an object"),
+        (MODEL, {"extra_body": []}, "use a mapping of fields"),
+        (MODEL, {"headers": []}, "give a mapping of names to values"),
+        (MODEL, {"background": True, "store": False}, "background=True needs store=True"),
+        (AGENT, {"background": False}, "works in the background alone: leave background=False out"),
+        (AGENT, {"store": False}, "which works in the background, needs store=True"),
+    ],
+)
+def test_a_setting_that_could_not_be_sent_is_refused_before_anything_is(name: str, settings: Any, said: str) -> None:
+    async def story() -> None:
+        async with scene_of([], name=name, tools=[], settings=settings) as it:
+            with pytest.raises(UsageError, match=said):
+                await it.ask()
+            assert it.fake.requests == []
+
+    run(story)
+
+
+def test_no_modality_leaves_the_choice_to_the_model() -> None:
+    async def story() -> None:
+        async with scene_of(["Fine."], settings={"response_modalities": []}) as it:
+            assert (await it.ask()).text == "Fine."
+            assert "response_format" not in it.fake.creations[0]
+
+    run(story)
+
+
+def test_an_agent_whose_tools_are_declared_in_the_prompt_is_sent_no_setting_of_a_model() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def story() -> None:
+        async with FakeInteractions(["The report."]) as fake:
+            async with Gate(model_for(fake, Clock(), AGENT), [add], mode="prompted") as gate:
+                assert (await gate.run("Research.")).text == "The report."
+            assert (fake.refusals, "generation_config" in fake.creations[0]) == ([], False)
+
+    run(story)
+
+
+def test_a_prompt_of_thoughts_alone_is_refused_and_media_types_are_compared_without_case() -> None:
+    async def story() -> None:
+        async with scene_of(["A song.", "A table."]) as it:
+            with pytest.raises(UsageError, match="there is nothing to send"):
+                await it.ask({"text": "Hm.", "thought": True})
+            assert (await it.ask([Media(data=b"\x00", mime_type="AUDIO/MP3")])).text == "A song."
+            await it.ask([Media(data=b"a,b", mime_type="Application/PDF; version=2")])
+            kinds = [body["input"][0]["content"][0] for body in it.fake.creations]
+            assert [(item["type"], item["mime_type"]) for item in kinds] == [
+                ("audio", "audio/mp3"), ("document", "application/pdf"),
+            ]  # fmt: skip
+
+    run(story)
+
+
+def test_an_answer_with_two_calls_of_one_id_is_not_chained() -> None:
+    async def story() -> None:
+        script = [fault("IF50", answer=calls(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))), "Done."]
+        async with scene_of(script, settings={"store": True}) as it:
+            assert (await it.ask()).text == "Done."
+            assert [bool(body.get("previous_interaction_id")) for body in it.fake.creations] == [False, False]
+            assert it.fake.refusals == []
+
+    run(story)
+
+
+def test_deleting_without_an_id_is_refused() -> None:
+    async def story() -> None:
+        async with FakeInteractions([]) as fake:
+            with pytest.raises(UsageError, match="the id of an interaction"):
+                await model_for(fake, Clock()).delete(None)
+
+    run(story)

@@ -37,10 +37,17 @@ def is_research(model: str) -> bool:
 
 
 def is_background(settings: Mapping[str, Any], model: str) -> bool:
-    """True if the server works on a request by itself, and is asked for the answer."""
+    """True if the server works on a request by itself, and is asked for the answer.
+
+    Raises:
+        UsageError: the settings exclude it, and the agent has no other way.
+    """
     given = expect_flag(settings, "background")
-    # Deep research is refused otherwise.
-    return given if given is not None else is_research(model)
+    if is_research(model):
+        if given is False:
+            raise UsageError(f"the agent {agent_of(model)!r} works in the background alone: leave background=False out")
+        return True
+    return bool(given)
 
 
 def expect_flag(settings: Mapping[str, Any], name: str) -> bool | None:
@@ -74,7 +81,8 @@ def agent_config(settings: Mapping[str, Any], model: str) -> JsonObject:
     Raises:
         UsageError: a configuration that is no object.
     """
-    given: Any = settings.get("agent_config") or {}
+    given: Any = settings.get("agent_config")
+    given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise UsageError(f"agent_config={given!r}: use an object such as {{'type': 'deep-research'}}")
     fields = dict(cast("Mapping[str, Any]", given))

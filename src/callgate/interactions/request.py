@@ -58,7 +58,12 @@ def is_stored(settings: Mapping[str, Any], model: str) -> bool:
     """
     needed, given = is_background(settings, model), expect_flag(settings, "store")
     if needed and given is False:
-        raise UsageError("background=True needs store=True: the server can work only on an interaction that it keeps")
+        who = (
+            "background=True"
+            if agent_of(model) is None
+            else f"the agent {agent_of(model)!r}, which works in the background,"
+        )
+        raise UsageError(f"{who} needs store=True: the server can work only on an interaction that it keeps")
     return bool(given) or needed
 
 
@@ -128,6 +133,10 @@ class BodyBuilder:
             steps.insert(0, _text_step(request.system))
         if request.feedback:
             steps.append(_text_step(request.feedback))
+        if not any(steps):
+            raise UsageError(
+                "there is nothing to send: a prompt of thoughts alone says nothing, since these are the model's own"
+            )
         first = {} if chain is None else {"previous_interaction_id": chain.id}
         first |= {} if token is None else {"continuation_token": token}
         head = b"{" + (strict_json.dump(first)[1:-1] + b"," if first else b"") + b'"input":['
@@ -280,7 +289,8 @@ def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) ->
 
 
 def _modalities(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
-    body["response_format"] = [{"type": str(word).lower()} for word in value]
+    if value:  # No word leaves the choice to the model, and an empty list is refused.
+        body["response_format"] = [{"type": str(word).lower()} for word in value]
 
 
 def _one_candidate(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:

@@ -192,6 +192,8 @@ class StepWriter:
         record = Record.of(talk[newest])
         if record is None or not record.id or not record.seen or record.origin != self._origin or now >= record.until:
             return None
+        if _ids_of(talk[newest]) != tuple(call.get("id") for call in call_parts(talk[newest])):
+            return None  # The server would not know which of its calls are answered.
         return Chain(record.id, newest + 1) if record.seen == self.seen(talk, newest) else None
 
     def _written(self, talk: Conversation, place: int, ids: tuple[str, ...], *, own: bool) -> tuple[bytes, tuple[str, ...]]:
@@ -310,12 +312,15 @@ def content_item(part: Part) -> JsonObject:
     if media is None:
         text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(unsigned(part)).decode("utf-8")
         return {"type": "text", "text": text}
-    mime_type = _type_of(media)
+    mime_type, _, details = _type_of(media).partition(";")
+    mime_type = mime_type.strip().lower()
     kind = mime_type.partition("/")[0]
     if "data" in media and _is_text(mime_type) and (text := _decoded(media["data"])) is not None:
         return {"type": "text", "text": text}
     where = {name: media[name] for name in ("data", "uri") if name in media}
     kind = kind if kind in ("image", "audio", "video") else "document"
+    if kind == "audio" and details:  # The rate of bare samples is one of them.
+        mime_type = f"{mime_type};{details}"
     return {"type": kind, "mime_type": mime_type, **where, **MediaView.of_part(part).block_fields(kind)}
 
 

@@ -129,7 +129,9 @@ class InteractionsModel(GoogleResources):
 
         Raises:
             ModelError: the server refuses, or cannot be reached.
+            UsageError: no id.
         """
+        expect(interaction, str, "delete({})", "the id of an interaction")
         return await self._client.delete(self._name, interaction)
 
     async def aclose(self) -> None:

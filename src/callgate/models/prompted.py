@@ -174,7 +174,8 @@ class PromptedModel:
         )
 
     def _with_stop(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self._stop_sequences:
+        known = self.known_settings
+        if not self._stop_sequences or (known is not None and "stop_sequences" not in known):
             return settings
         if self._settings is None or self._settings[0] is not settings:
             given: Any = settings.get("stop_sequences")

@@ -60,6 +60,10 @@ class _PartialAnswer:
     accepted: Accepted | None = None
     """The server's word that it keeps the answer."""
 
+    def is_of(self, origin: str) -> bool:
+        """True if the model of this origin has given it, also where calls were read from its text."""
+        return origin in (self.who.origin, None if self.accepted is None else self.accepted.origin)
+
 
 class ModelTurn:
     """Requests to the model of a run."""
@@ -91,7 +95,7 @@ class ModelTurn:
         except BaseException as error:
             await self._give_up(answer, error)
             raise
-        if command.accepted is not None and command.accepted.origin != answer.who.origin:
+        if command.accepted is not None and not answer.is_of(command.accepted.origin):
             await self._stop(command.accepted)  # Another model of a chain has answered.
         await self._take_in(whole, answer.who)
 

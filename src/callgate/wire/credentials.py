@@ -113,7 +113,7 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
         UsageError: one cannot be sent, or is not the program's to set.
     """
     checked: dict[str, str] = {}
-    given: Any = headers or {}
+    given: Any = {} if headers is None else headers
     if not isinstance(given, Mapping):
         raise UsageError(f"headers={type(given).__name__}: give a mapping of names to values, such as {{'x-team': 'blue'}}")
     for name, value in cast("Mapping[Any, Any]", given).items():
