@@ -975,3 +975,12 @@ def test_media_without_a_type_that_its_address_tells_of_is_told_as_a_loss() -> N
     stands = "(Media of type unknown stood here and was left out.)"
     assert made.value == [{"type": "user_input", "content": [{"type": "text", "text": stands}]}]
     assert [loss.keyword for loss in made.losses] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    "said", ["Hi.", [{"type": "text", "text": "Hi."}], {"model": "gemini-3.8-flash", "input": "Hi."}], ids=str
+)
+def test_what_a_user_says_to_interactions_in_any_form_is_a_history(said: Any) -> None:
+    found = convert(said, source="interactions", target="gemini", kind="history")
+    assert found.value == [{"role": "user", "parts": [{"text": "Hi."}]}]
+    assert [loss.keyword for loss in found.losses] == (["model"] if isinstance(said, dict) else [])

@@ -824,17 +824,6 @@ def test_a_prompt_of_thoughts_alone_is_refused_and_media_types_are_compared_with
     run(story)
 
 
-def test_an_answer_with_two_calls_of_one_id_is_not_chained() -> None:
-    async def story() -> None:
-        script = [fault("IF50", answer=calls(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}))), "Done."]
-        async with scene_of(script, settings={"store": True}) as it:
-            assert (await it.ask()).text == "Done."
-            assert [bool(body.get("previous_interaction_id")) for body in it.fake.creations] == [False, False]
-            assert it.fake.refusals == []
-
-    run(story)
-
-
 def test_deleting_without_an_id_is_refused() -> None:
     async def story() -> None:
         async with FakeInteractions([]) as fake:

@@ -278,6 +278,29 @@ def test_an_approval_that_a_new_prompt_leaves_behind_is_cancelled(client: Any) -
     assert (left.status, left.errors) == ("cancelled", None)
 
 
+def test_an_interaction_whose_conversation_is_continued_is_not_deleted_and_says_why(serve: Callable[..., Site]) -> None:
+    store, slow, stage = MemoryStore(), Slow(), Stage()
+    sites = [serve(Gate(stage, [slow.tool], store=store)) for _ in range(2)]
+    stage.plays(answer("One."), call("slow"))
+    first = sites[0].post("/v1beta/interactions", {"model": "callgate", "input": "1"}).json
+    body = {"model": "callgate", "input": "2", "background": True, "previous_interaction_id": first["id"]}
+    second = sites[0].post("/v1beta/interactions", body).json
+    assert slow.started.wait(60)
+    said = [site.request("DELETE", f"/v1beta/interactions/{first['id']}") for site in sites]
+    assert [(one.status, one.json["error"]["code"]) for one in said] == [(409, "session_busy")] * 2
+    assert all("Its conversation is being continued" in one.json["error"]["message"] for one in said)
+    assert sites[0].post(f"/v1beta/interactions/{second['id']}/cancel", {}).status == 200
+
+
+def test_an_interaction_has_the_same_model_at_every_process(serve: Callable[..., Site]) -> None:
+    store, stage = MemoryStore(), Stage()
+    sites = [serve(Gate(stage, [add], store=store)) for _ in range(2)]
+    stage.plays(answer("One."))
+    made = sites[0].post("/v1beta/interactions", {"model": "callgate", "input": "1"}).json
+    found = [site.get(f"/v1beta/interactions/{made['id']}").json for site in sites]
+    assert found[0]["model"] == found[1]["model"] == "stage"
+
+
 AGENT = "deep-research-preview-04-2026"
 
 

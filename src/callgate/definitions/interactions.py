@@ -218,16 +218,20 @@ def _object(result: Result) -> JsonObject | None:
 
 
 def history_from(node: Node) -> list[Message]:
-    """Read steps; also inside a request, or an interaction."""
+    """Read steps, or what the user says as a text or as contents; also inside a request, or an interaction."""
     messages: list[Message] = []
-    entries = [node]
-    if isinstance(node.value, list):
-        entries = node.items
-    elif (listed := node.find("input", "steps")) is not None:
+    listed = node if isinstance(node.value, (list, str)) else node.find("input", "steps")
+    if listed is not None and listed is not node:
         if (system := node.find("system_instruction")) is not None:
             messages.append(Message(role="system", items=(Text(text=system.text, at=system.at),), at=system.at))
         node.lose_unread("only the steps are converted")
-        entries = listed.items
+    listed = node if listed is None else listed
+    if isinstance(listed.value, str):
+        return [*messages, Message(role="user", items=(Text(text=listed.value, at=listed.at),), at=listed.at)]
+    entries = listed.items if isinstance(listed.value, list) else [listed]
+    if entries and all(_is_content(entry.value) for entry in entries):
+        said = tuple(item for entry in entries for item in _block(entry))
+        return [*messages, Message(role="user", items=said, at=listed.at)]
     for entry in entries:
         message = _message_from(entry)
         last = messages[-1] if messages else None
@@ -236,6 +240,11 @@ def history_from(node: Node) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _is_content(value: Any) -> bool:
+    """True for a content, such as a text, which is no step."""
+    return isinstance(value, dict) and cast("JsonObject", value).get("type") in ("text", *_MEDIA)
 
 
 def _continues(last: Message, message: Message) -> bool:

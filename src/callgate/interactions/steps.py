@@ -192,8 +192,6 @@ class StepWriter:
         record = Record.of(talk[newest])
         if record is None or not record.id or not record.seen or record.origin != self._origin or now >= record.until:
             return None
-        if _ids_of(talk[newest]) != tuple(call.get("id") for call in call_parts(talk[newest])):
-            return None  # The server would not know which of its calls are answered.
         return Chain(record.id, newest + 1) if record.seen == self.seen(talk, newest) else None
 
     def _written(self, talk: Conversation, place: int, ids: tuple[str, ...], *, own: bool) -> tuple[bytes, tuple[str, ...]]:

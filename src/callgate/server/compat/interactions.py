@@ -20,6 +20,7 @@ from starlette.routing import Route
 from callgate import sessions
 from callgate.content.build import text_part, with_call_ids
 from callgate.content.read import is_call, is_sound_text, is_thought, parts_of
+from callgate.errors import UsageError
 from callgate.history.repair import starts_exchange
 from callgate.interactions.client_request import IncomingInteraction, read_interaction
 from callgate.interactions.steps import content_item
@@ -179,7 +180,10 @@ async def _forked(service: Service, place: ExchangeId) -> str:
     """A session that goes on after an exchange; what came after it stays as it is."""
     target = new_session_id()
     await service.same_principal(place.session, target)
-    await sessions.fork(service.store, place.session, target, exchange=place.number)
+    try:
+        await sessions.fork(service.store, place.session, target, exchange=place.number)
+    except UsageError as error:  # It was deleted since it was found.
+        raise _missing(f"{_PREFIX}{place}") from error
     return target
 
 

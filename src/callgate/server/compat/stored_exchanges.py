@@ -27,6 +27,7 @@ from callgate.server.compat.prompts import StartedReply, named_session, whole
 from callgate.server.errors import HttpError
 from callgate.server.remote_answers import CANCELLED
 from callgate.server.runs import Run
+from callgate.store import Lease
 from callgate.store.anonymous import new_session_id
 from callgate.types import CallRecord, Content, JsonObject, Part, Usage
 
@@ -56,6 +57,7 @@ INTERRUPTED = (
     "continued by its id."
 )
 """Reason why an answer is incomplete, as a sentence for its client."""
+_BUSY = "Its conversation is being continued: try again when that answer is complete, or cancel that one."
 _PASSED_ON = "p"
 
 
@@ -281,6 +283,7 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
     until = None if place.number == len(exchanges) else exchanges[place.number].position
     answers = [fact for fact in facts[exchange.position : until] if isinstance(fact, ModelAnswered)]
     return StoredExchange(
+        model=answers[-1].model if answers else "",
         before=reply.contents[: exchange.kept + 1],
         contents=reply.contents[exchange.kept + 1 : end],
         is_newest=is_newest,
@@ -360,7 +363,7 @@ async def delete_exchange(service: Service, place: ExchangeId, missing: HttpErro
     Raises:
         HttpError: there is none, or a run is at work on it.
     """
-    await _check_rest(service, place.session, missing)
+    await _check_rest(service, place, missing)
     if not await service.delete(place.session):
         raise missing
 
@@ -370,11 +373,10 @@ async def forget_exchange(service: Service, place: ExchangeId, missing: HttpErro
 
     Raises:
         HttpError: there is none, or a run is at work on its session.
-        SessionBusyError: another process holds the session.
     """
-    await _check_rest(service, place.session, missing)
+    await _check_rest(service, place, missing)
     await _seen(service, place, missing)
-    async with whole_sessions.leased(service.store, place.session) as lease:
+    async with _held(service, place.session) as lease:
         facts = await service.store.load(place.session)
         named = [] if place.is_passed_on else await asyncio.to_thread(whole_sessions.exchanges_of, facts)
         gone = {*_forgotten(facts), *(one.id for one in named[place.number - 1 : place.number])}
@@ -386,9 +388,24 @@ async def forget_exchange(service: Service, place: ExchangeId, missing: HttpErro
         raise missing
 
 
-async def _check_rest(service: Service, session: str, missing: HttpError) -> None:
+@contextlib.asynccontextmanager
+async def _held(service: Service, session: str) -> AsyncGenerator[Lease]:
+    """Hold a session; which process holds it instead is not the client's business.
+
+    Raises:
+        HttpError: another process is at work on it.
+    """
+    try:
+        async with whole_sessions.leased(service.store, session) as lease:
+            yield lease
+    except SessionBusyError as error:
+        raise HttpError(409, "session_busy", _BUSY) from error
+
+
+async def _check_rest(service: Service, place: ExchangeId, missing: HttpError) -> None:
     """Refuse a session that is not the client's, or on which a run is at work."""
-    await _check_session(service, session, missing)
-    run = service.run_of(session)
+    await _check_session(service, place.session, missing)
+    run = service.run_of(place.session)
     if run is not None and not run.is_over:
-        raise HttpError(409, "session_busy", "It is in progress; cancel it first.")
+        is_own = run.exchange is None or run.exchange == place.number
+        raise HttpError(409, "session_busy", "It is in progress; cancel it first." if is_own else _BUSY)
