@@ -376,7 +376,7 @@ async def forget_exchange(service: Service, place: ExchangeId, missing: HttpErro
     """
     await _check_rest(service, place, missing)
     await _seen(service, place, missing)
-    async with _held(service, place.session) as lease:
+    async with _hold_session(service, place.session) as lease:
         facts = await service.store.load(place.session)
         named = [] if place.is_passed_on else await asyncio.to_thread(whole_sessions.exchanges_of, facts)
         gone = {*_forgotten(facts), *(one.id for one in named[place.number - 1 : place.number])}
@@ -389,7 +389,7 @@ async def forget_exchange(service: Service, place: ExchangeId, missing: HttpErro
 
 
 @contextlib.asynccontextmanager
-async def _held(service: Service, session: str) -> AsyncGenerator[Lease]:
+async def _hold_session(service: Service, session: str) -> AsyncGenerator[Lease]:
     """Hold a session; which process holds it instead is not the client's business.
 
     Raises:
