@@ -96,6 +96,11 @@ class TrackedCall:
         """True if the call has its result."""
         return self.state in FINAL_STATES
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """The whole state: calls with equal snapshots behave alike."""
+        is_asked = (self.approved, self.rewritten, self.stale, self.asked)
+        return (self.record(), self.ordered, self.digest, *is_asked, self.unknown)
+
     def record(self) -> CallRecord:
         """The call as others see it."""
         return self._record(self.call, self.result)
@@ -112,7 +117,7 @@ class TrackedCall:
         )
 
     def replied(self) -> CallRecord[ToolResult]:
-        """The call as a reply has it: one without a result so far says that it waits, and what will run is not handed out."""
+        """The call as a reply has it: without a result it says that it waits, and what will run is not handed out."""
         if self.result is not None:
             return self._record(self.call, self.result)
         why = "It waits for an approval." if self.state == "awaiting" else "It has no result yet."

@@ -149,9 +149,7 @@ class RunMachine:
             "requests": set(self.requests),
             "quarantined": list(self.quarantined),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
-            "open": [
-                (c.record(), c.ordered, c.digest, c.approved, c.rewritten, c.stale, c.asked, c.unknown) for c in calls.calls
-            ],
+            "open": [call.snapshot() for call in calls.calls],
             "cancelled": calls.cancelled,
             "run": {name: getattr(run, name) for name in _RUN_FIELDS if name != "records"},
             "records": [c.record() for c in run.records],
@@ -463,8 +461,7 @@ class RunMachine:
             error = "output"
         if error is not None and reason == "STOP":  # The model's word for success.
             reason = "output_error" if error == "output" else "error"
-        run.finish = facts.Finish(reason, error, message)
-        run.feedback = None
+        run.finish, run.feedback = facts.Finish(reason, error, message), None
         if len(self.conversation) == run.start + 1 and not self.conversation.is_model(-1):
             # No answer at all: the conversation is as it was before.
             self.conversation.cut(run.start)
