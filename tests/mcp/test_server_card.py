@@ -148,7 +148,7 @@ def test_a_server_is_added_by_its_card(site: Website, tmp_path: Path, capsys: py
     said = capsys.readouterr().err
     assert "com.example/notes 1.2 says of itself: Keeps" in said
     assert "\x1b" not in said
-    assert "set NOTES_AUTHORIZATION before it is used" in said
+    assert "set NOTES_AUTHORIZATION before you use it" in said
     row = json.loads(path.read_text())["mcpServers"]["notes"]
     assert row["headers"] == {"Authorization": "${NOTES_AUTHORIZATION}", "X-Mine": "1"}
     (server,) = read_servers(path, {"NOTES_AUTHORIZATION": "Bearer t"}).servers

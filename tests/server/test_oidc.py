@@ -164,7 +164,7 @@ def test_mcp_clients_learn_where_to_log_in(provider: Provider, tmp_path: Path) -
         url = f"http://127.0.0.1:{site.port}"
 
         async def client() -> Any:
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=600) as http:
                 refused = await http.post(f"{url}/mcp", json={})
                 assert refused.status_code == 401
                 place = extract_resource_metadata_from_www_auth(refused)

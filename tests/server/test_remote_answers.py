@@ -220,7 +220,7 @@ def test_a_cancellation_that_nobody_hears_is_withdrawn_and_spares_the_next_run(
         assert slow.started.wait(60)
         refused = there.post("/api/v1/sessions/s/cancel")
         assert refused.error == (409, "session_busy")
-        assert "does not hear of the cancellation" in refused.json["message"]
+        assert "the cancellation does not reach it" in refused.json["message"]
         slow.go.set()
         assert events.until("run_ended")["reply"]["finish_reason"] == "STOP"
     assert there.on_loop(lambda: there.service.remote_answers.is_shared)

@@ -232,7 +232,7 @@ def test_an_operation_whose_thread_is_gone_fails_and_the_next_one_gets_a_new_thr
         store = open_database(tmp_path)
         with monkeypatch.context() as patched:
             patched.setattr(lane.Lane, "_serve", lambda self: None)
-            with pytest.raises(StoreError, match=r"nobody writes to .*sessions\.db any more"):
+            with pytest.raises(StoreError, match=r"no program writes to .*sessions\.db any more"):
                 await store.do(marks)
         assert await store.do(marks) == []
         await store.aclose()

@@ -100,7 +100,7 @@ def test_the_state_that_a_crash_costs_is_reported(use_pool):
         return dead, await pool.execute("s", "remember", {"word": "y"})
 
     dead, after = use_pool(story)
-    assert dead.notes == ("The worker of this session is gone: what earlier calls had kept in its memory is lost.",)
+    assert dead.notes == ("The worker of this session ended: what earlier calls had kept in its memory is lost.",)
     assert (after.value, after.notes) == (["y"], ())
 
 

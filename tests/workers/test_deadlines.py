@@ -92,7 +92,7 @@ def test_the_state_that_a_deadline_costs_is_reported_to_every_session_that_had_s
         return stopped, [await pool.execute(session, "remember", {"word": "y"}) for session in "bbc"]
 
     stopped, (first, second, other) = use_pool(story)
-    lost = ("The worker of this session is gone: what earlier calls had kept in its memory is lost.",)
+    lost = ("The worker of this session ended: what earlier calls had kept in its memory is lost.",)
     assert stopped.notes == lost
     assert (first.value, first.notes) == (["y"], lost)
     assert (second.value, second.notes) == (["y", "y"], ())

@@ -17,7 +17,7 @@ from callgate.workers import RayCluster, WorkerLimits
 from callgate.workers.cluster import cluster_from
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
-LOST = ("The worker of this session is gone: what earlier calls had kept in its memory is lost.",)
+LOST = ("The worker of this session ended: what earlier calls had kept in its memory is lost.",)
 
 
 @pytest.fixture(scope="module", params=["strict", "own", pytest.param("ray", marks=pytest.mark.slow)])

@@ -93,7 +93,7 @@ class Loans:
         except CallgateError as error:
             raise RefusedError(f"the model gave no answer: {error}", INTERNAL_ERROR) from error
         spent.tokens += answer.usage.total_tokens
-        result = _result(answer, request.declaration.names, answer.model or str(getattr(lend, "name", "callgate")))
+        result = _result(answer, request.declaration.names, answer.model or "callgate")
         return CreateMessageResultWithTools.model_validate(result, by_name=False)
 
 

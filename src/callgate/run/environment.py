@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 from callgate.calls.environment import CallEnvironment
 from callgate.calls.nested import NestedCalls
 from callgate.calls.slots import Slots
 from callgate.run.context import RunContext
-from callgate.run.lent_model import LentModel
+
+if TYPE_CHECKING:
+    from callgate.content.collect import ModelResponse
+    from callgate.request import ModelRequest
 
 __all__ = ["call_environment"]
 
@@ -34,7 +38,13 @@ def call_environment(run: RunContext) -> CallEnvironment:
         places=Slots(config.limits.parallel),
         scope_of=nested.scope_of,
         person=run.person,
-        lend=LentModel(run),
+        lend=partial(_lend, run),
         deps=run.deps,
         spans=run.spans,
     )
+
+
+async def _lend(run: RunContext, server: str, request: ModelRequest) -> ModelResponse:
+    from callgate.run.lent_model import LentModel
+
+    return await LentModel(run)(server, request)

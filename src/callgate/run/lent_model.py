@@ -37,11 +37,6 @@ class LentModel:
     def __init__(self, run: RunContext) -> None:
         self._run = run
 
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._run.config.model.name
-
     async def __call__(self, server: str, request: ModelRequest) -> ModelResponse:
         """Send a request of a server; from any event loop.
 
@@ -94,7 +89,7 @@ class LentModel:
         await run.note(facts.ModelLent(server=server, model=who.model, usage=answer.usage, cost=cost))
         told = f"The MCP server {server!r} was lent the model: {answer.usage.total_tokens} tokens."
         await run.emit(Notice("model_lent", told))
-        return answer
+        return replace(answer, model=answer.model or config.model.name)
 
 
 class _NoAnswerError(Exception):
