@@ -30,7 +30,6 @@ from callgate.machine import facts
 from callgate.models import Accepted, AnsweredBy, ModelRequest, PartialCall, answering, members_of, origin_of
 from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
-from callgate.run.provider_deletion import stop_at_provider
 from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
 from callgate.user_code import text_of
 
@@ -111,6 +110,8 @@ class ModelTurn:
         """Stop a background run whose answer nobody waits for any more, whatever API the gate uses."""
         if accepted.background is False:
             return  # The server works on it only while it is connected.
+        from callgate.run.provider_deletion import stop_at_provider
+
         run = self._run
         why = await run.cancellation.during(stop_at_provider(run.config.model, accepted.id, accepted.origin))
         if why:
