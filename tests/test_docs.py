@@ -31,7 +31,7 @@ from callgate.testing.fake_gemini import call as fake_call
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-STORIES = ("sessions.md",)
+STORIES = ("sessions.md", "howto/web.md")
 """Pages whose blocks share a folder: they are run there one after another."""
 
 
@@ -82,8 +82,10 @@ def test_a_block_of_a_page_runs_as_it_stands_and_prints_what_is_shown(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # The programs of others may leave their clients open.
             for block in blocks:
-                module = types.ModuleType("block")
-                monkeypatch.setitem(sys.modules, "block", module)
+                # A block that begins with the name of a file is a module that later blocks of the page can import.
+                named = re.match(r"# (\w+)\.py\n", block)
+                module = types.ModuleType(named[1] if named else "block")
+                monkeypatch.setitem(sys.modules, module.__name__, module)
                 contextvars.copy_context().run(exec, compile(block, f"{page} (block)", "exec"), module.__dict__)
                 assert capsys.readouterr().out == output_of(page, block)
             gc.collect()
