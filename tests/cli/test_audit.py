@@ -42,7 +42,7 @@ def test_a_whole_log_is_whole(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["audit", "verify", str(log)]) == 0
     said = capsys.readouterr().out
     head = said.strip().rpartition(" ")[2]
-    assert said == f"3 records, whole; head {head}\n"
+    assert said == f"3 records, intact; head {head}\n"
     assert main(["audit", "verify", str(log), "--head", head, "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"ok": True, "records": 3, "head": head, "problems": [], "notes": [], "files": [str(log)]}
@@ -54,7 +54,7 @@ def test_a_log_that_was_changed_is_told_line_by_line(log: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert "audit.jsonl line 1: record 1 does not follow from what stands before it" in said
     assert "note     the last line was cut off" in said
-    assert "1 problems" in said
+    assert "1 problem;" in said
 
 
 def test_records_are_shown_for_people_and_for_programs(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

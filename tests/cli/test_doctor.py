@@ -100,7 +100,7 @@ def test_where_nothing_is_broken_the_exit_code_is_0(
     told = areas(capsys.readouterr().out)
     assert told["Model"] == [
         "  + key: GEMINI_API_KEY is set", f"  + gemini-3.8-flash at {fake.base_url}: can be reached",
-        "  + embedded: is here and whole",
+        "  + embedded: is installed and intact",
     ]  # fmt: skip
     assert told["MCP servers"] == ["  + box: works: scripted 1, protocol 2025-06-18, 1 tools"]
     assert told["Tools"] == ["  + echo (box): declared whole"]
@@ -203,7 +203,7 @@ def test_a_python_that_is_too_old_and_extras_that_are_missing_are_told():
     found = list(findings.of_python((3, 9, 1), {"mcp": False, "otel": True}))
     assert found == [
         Finding(
-            area="Python", subject="Python 3.9.1", level="warning", message="is none that callgate is tested with",
+            area="Python", subject="Python 3.9.1", level="warning", message="is not supported",
             remedy="Use Python 3.11 to 3.14.",
         ),
         Finding(

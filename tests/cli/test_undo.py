@@ -122,7 +122,7 @@ def test_tools_list_shows_what_a_chat_would_have(here: Path, capsys: pytest.Capt
     assert names[-6:] == ["list_files", "read_file", "read_files", "write_file", "edit_file", "search_files"]
     (here / "mine.py").write_text('def f() -> int:\n    """One."""\n    return 1\n')
     assert main(["tools", "list", "-T", "mine.py:f"]) == 0
-    assert capsys.readouterr().out == "allow  f()  The program passed this function in.\n       One.\n"
+    assert capsys.readouterr().out == "allow  f()  Functions run without approval by default.\n       One.\n"
     assert main(["tools", "list", "--root", "none"]) == 42
     assert "cannot be opened as a folder" in capsys.readouterr().err
 

@@ -558,8 +558,8 @@ def test_refused_values_are_sentences_with_paths():
         "m.b: b must be at most 10",
         "m.kids[0].a: should be a valid integer, unable to parse string as an integer",
         "t: item 1 is required but missing",
-        "u: should be a valid date or datetime, input is too short",
-        "u: should be in a valid time format, input is too short",
+        "u: should be a valid date or datetime, input is too short, such as 2026-11-23",
+        "u: should be in a valid time format, input is too short, such as 08:30:00",
     )
 
 

@@ -452,7 +452,7 @@ def test_what_must_be_asked_about_is_asked_of_the_clients_user(mode: str):
     assert notes.written == ["a"]
     assert asked[0].split("\n\n") == [
         'May note (of notes) be called with {"text": "a"}?',
-        "'note' may change something.",
+        "'note' may change something: the server 'notes' is not trusted, or does not say that the tool is read-only.",
         "+ a",
     ]
 

@@ -435,7 +435,7 @@ def test_a_call_has_a_record_before_and_one_after_with_everything_that_was_decid
     assert start == {
         "kind": "start", "session": "s1", "call": ids[0], "tool": "add", "server": None,
         "args": {"a": 5, "password": "[redacted]"}, "notes": start["notes"], "edited": False,
-        "decision": {"verdict": "allow", "by": "policy", "reason": "The program passed this function in."},
+        "decision": {"verdict": "allow", "by": "policy", "reason": "Functions run without approval by default."},
     }  # fmt: skip
     assert "5" in start["notes"][0], "what was coerced is written down"
     assert start_negative["call"] == ids[1]

@@ -144,8 +144,8 @@ def test_the_order_of_rules_does_not_matter(some: list[Rule], dice: Any, tool: T
 @pytest.mark.parametrize(
     ("kind", "read_only", "decision"),
     [
-        ("function", False, Decision(verdict="allow", reason="The program passed this function in.")),
-        ("function", True, Decision(verdict="allow", reason="The program passed this function in.")),
+        ("function", False, Decision(verdict="allow", reason="Functions run without approval by default.")),
+        ("function", True, Decision(verdict="allow", reason="Functions run without approval by default.")),
         ("file", True, Decision(verdict="allow", reason="The tool is read-only.")),
         ("mcp", True, Decision(verdict="allow", reason="The tool is read-only.")),
         ("file", False, Decision(verdict="ask", reason="'f' may change something.", rule="default")),

@@ -29,7 +29,7 @@ def test_a_model_without_a_price_is_refused_under_a_limit_of_cost(limits: Limits
         (first, None), (first, {"gemini-9-experimental": None}), (ModelChain([first, second]), priced),
         (ByAbility(ModelChain([first, second])), priced), (PromptedModel(second), priced),
     ):  # fmt: skip
-        with pytest.raises(UsageError, match=r"cannot be held: no price of '.*' is known; pass prices="):
+        with pytest.raises(UsageError, match=r"cannot be enforced: no price of '.*' is known; pass prices="):
             asyncio.run(Gate(model, limits=limits, prices=prices).run("x"))
     assert first.requests == []
     assert second.requests == []

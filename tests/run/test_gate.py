@@ -529,7 +529,8 @@ def test_a_call_that_needs_permission_is_asked_for_and_runs_when_allowed():
 
     model = ScriptedModel([call("write", path="a"), "Written."])
     seen = run(all_of(Gate(model, [writer], approve=approve).stream("Write")))  # pyright: ignore
-    assert asked == [("write", "files", "'write' may change something.")]
+    reason = "'write' may change something: the server 'files' is not trusted, or does not say that the tool is read-only."
+    assert asked == [("write", "files", reason)]
     assert writer.ran == [{"path": "a"}]
     assert kinds(seen)[1:5] == ["UsageReported", "ApprovalNeeded", "CallStarted", "CallFinished"]
 
@@ -572,6 +573,21 @@ def test_an_edited_call_runs_as_edited_and_the_model_is_told():
     assert reply.contents[1]["parts"] == [call("write", path="danger")]
 
 
+def test_an_invalid_edit_is_blamed_on_the_person_and_reported():
+    async def approve(call: FunctionCall, *_: Any) -> FunctionCall:
+        return replace(call, args={"a": 1})
+
+    model = ScriptedModel([call("add", a=1, b=2), "Done."])
+    gate = Gate(model, [add], policy=Policy(rules=["ask add"]), approve=approve)
+    seen = run(all_of(gate.stream("Add")))
+    problem = "The arguments of 'add' are not valid: 'b' is required but missing."
+    sentence = f"{problem} The user wrote them, not you; the call did not run."
+    assert responses_of(model)[0]["error"] == sentence
+    assert [(event.code, event.message) for event in seen if isinstance(event, events.Notice)] == [
+        ("edit_refused", sentence)
+    ]
+
+
 def test_approval_that_fails_or_says_nonsense_is_a_no(caplog: pytest.LogCaptureFixture):
     writer = Writer()
     answers = iter([RuntimeError("broken"), "maybe"])
@@ -597,10 +613,13 @@ def test_approval_that_fails_or_says_nonsense_is_a_no(caplog: pytest.LogCaptureF
     [
         (
             True,
-            "UsageError: the answer to 'write' is True: use 'yes', 'no', 'always', 'later' or a FunctionCall; "
+            "UsageError: the answer to 'write' is True: use 'yes', 'no', 'always', 'later', an Answered or a FunctionCall; "
             "for True use 'yes'",
         ),
-        (None, "UsageError: the answer to 'write' is None: use 'yes', 'no', 'always', 'later' or a FunctionCall"),
+        (
+            None,
+            "UsageError: the answer to 'write' is None: use 'yes', 'no', 'always', 'later', an Answered or a FunctionCall",
+        ),
         (RuntimeError("broken"), "RuntimeError: broken"),
     ],
 )
@@ -922,6 +941,8 @@ def test_wrong_arguments_of_a_gate_say_what_to_do():
         run(Gate(ScriptedModel([])).run("Go", tool_choice="required"))
     with pytest.raises(UsageError, match="nothing to continue"):
         run(Gate(ScriptedModel([])).run())
+    with pytest.raises(UsageError, match="there is no session 'nosuch': pass a prompt to start one"):
+        run(Gate(ScriptedModel([])).run(session="nosuch"))
 
 
 def test_one_tool_can_be_required():

@@ -57,7 +57,7 @@ def test_each_run_has_its_own_deps_also_in_nested_calls_and_parallel_runs():
 @pytest.mark.parametrize(("deps", "said"), [(None, "the run has none"), ({"name": "ann"}, "the run has a 'dict'")])
 def test_deps_of_another_type_are_refused_before_the_model_is_asked(deps: Any, said: str):
     model = ScriptedModel([call("whoami")])
-    with pytest.raises(UsageError, match=f"'whoami' takes a ToolContext\\[User\\], and {said}: pass deps= with a User"):
+    with pytest.raises(UsageError, match=f"'whoami' takes a ToolContext\\[User\\], and {said}: pass deps= of the type User"):
         run(Gate(model, [whoami]).run("Who?", deps=deps))
     assert model.requests == []
 

@@ -41,6 +41,13 @@ def test_every_form_of_an_answer_is_understood_by_the_model_and_by_the_server(it
     assert asyncio.run(both()) == [["done", 2], ["done", 2]]
 
 
+def test_a_step_may_be_an_async_function() -> None:
+    async def step(request: Any) -> str:
+        return f"{len(request.contents)} content"
+
+    assert asyncio.run(Gate(ScriptedModel([step])).run("Go")).text == "1 content"
+
+
 def test_fields_of_a_part_may_be_spelled_in_snake_case() -> None:
     model = ScriptedModel([{"function_call": {"name": "add", "args": {"a": 1}}}, "done"])
     assert asyncio.run(Gate(model, [add]).run("x")).calls[0].state == "finished"

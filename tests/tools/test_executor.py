@@ -598,6 +598,8 @@ def test_registering_is_all_or_nothing():
 def test_something_that_is_no_tool_is_refused():
     with pytest.raises(ToolNotDeclarableError, match="is not a tool"):
         Executor([42])
+    with pytest.raises(ToolNotDeclarableError, match=r"this is a list: pass it itself, or unpack it with \*"):
+        Executor([[len]])
 
 
 def test_process_isolation_is_refused_for_a_function_that_no_other_process_can_import():

@@ -79,8 +79,7 @@ class CallPipeline:
     async def advance(self, todo: facts.Todo) -> bool:
         """Do what the calls need next, or wait for an event; return False if only deferred answers are missing."""
         if todo.check:
-            check = partial(self._around.executor.check, is_plain=self._owner.has_plain_args)
-            await self._owner.note(*map(check, todo.check))
+            await self._check(todo.check)
         elif todo.decide:
             await self._decide(todo.decide)
         else:
@@ -135,6 +134,18 @@ class CallPipeline:
         self._leave_places({*self._running, *self._waiting})
         for scope in self._scopes.values():
             await scope.wait()
+
+    # Check ----------------------------------------------------------------------------------------------------------------
+
+    async def _check(self, calls: Sequence[FunctionCall]) -> None:
+        check = partial(self._around.executor.check, is_plain=self._owner.has_plain_args)
+        edited, rewritten = self._owner.calls.edited, self._owner.calls.rewritten
+        authors = ["user" if call.id in edited else "hook" if call.id in rewritten else "model" for call in calls]
+        checked = [check(call, author=author) for call, author in zip(calls, authors, strict=True)]
+        for author, fact in zip(authors, checked, strict=True):
+            if author == "user" and fact.problems:  # The person sees it as well as the model.
+                await self._owner.emit(redacted(Notice("edit_refused", " ".join(fact.problems), "warning")))
+        await self._owner.note(*checked)
 
     # Decide ---------------------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def verify_command(
             echo([("problem", "failed"), (f"  {problem}", None)])
         for note in found.notes:
             click.echo(f"note     {visible(note)}")
-        verdict = f"{len(found.problems)} problems" if found.problems else "whole"
+        verdict = f"{len(found.problems)} problem{'s' * (len(found.problems) != 1)}" if found.problems else "intact"
         click.echo(f"{found.link.count} records, {verdict}; head {found.link.hash}")
         click.echo(found.guarantee, err=True)
     ctx.exit(TAMPERED if found.problems else 0)

@@ -87,7 +87,7 @@ def of_python(version: tuple[int, int, int], installed: Mapping[str, bool]) -> I
         area="Python",
         subject=f"Python {said}",
         level="ok" if fits else "warning",
-        message="is one that callgate is made for" if fits else "is none that callgate is tested with",
+        message="is supported" if fits else "is not supported",
         remedy="" if fits else f"Use Python {oldest} to {newest}.",
     )
     for extra, is_there in installed.items():
@@ -149,7 +149,7 @@ def of_model(name: str, place: str, answer: Answer) -> Finding:
 def of_embedded(problem: str | None, *, has_engine: bool, is_needed: bool) -> Finding:
     """Report whether the embedded model works, and which provider is used otherwise."""
     if problem is None and has_engine:
-        return Finding(area="Model", subject="embedded", level="ok", message="is here and whole")
+        return Finding(area="Model", subject="embedded", level="ok", message="is installed and intact")
     level: Level = "warning" if is_needed else "note"
     fetch = "Run `callgate model fetch`."
     install = "pip install 'callgate[local]', then `callgate model fetch`."

@@ -151,6 +151,15 @@ def default_as_json(adapter: TypeAdapter[Any], name: str, key: str, value: Any) 
     return True, plain
 
 
+_EXAMPLES = {
+    "date_parsing": ", such as 2026-11-23",
+    "date_from_datetime_parsing": ", such as 2026-11-23",
+    "datetime_parsing": ", such as 2026-11-23T08:30:00Z",
+    "datetime_from_date_parsing": ", such as 2026-11-23T08:30:00Z",
+    "time_parsing": ", such as 08:30:00",
+}
+
+
 def sentences_of(error: ValidationError, value: Any) -> tuple[str, ...]:
     """Format pydantic's errors as sentences that let a model correct itself."""
     found: dict[str, None] = {}
@@ -162,7 +171,7 @@ def sentences_of(error: ValidationError, value: Any) -> tuple[str, ...]:
             .removeprefix("Value error, ")
             .removeprefix("Assertion failed, ")
             .replace("Input should be", "should be")
-        )
+        ) + _EXAMPLES.get(item["type"], "")
         if missing:
             last = item["loc"][-1]
             text = f"{shown(last) if isinstance(last, str) else f'item {last}'} is required but missing"

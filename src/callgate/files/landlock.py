@@ -25,14 +25,18 @@ SECRET_NAMES = frozenset({"shadow", "shadow-", "gshadow", "gshadow-", "sudoers",
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/full")
 """Devices that programs also write to."""
 
-NEVER_HELD = ("UDP is not held", "unix sockets with a path are not held", "modes, owners and times of files are not held")
+NEVER_RESTRICTED = (
+    "UDP is not restricted",
+    "unix sockets with a path are not restricted",
+    "modes, owners and times of files are not restricted",
+)
 """Access that no version of Landlock restricts."""
 
 LATE = (
     (2, "moving files between folders is refused altogether"),
-    (3, "truncating is not held"),
-    (4, "TCP is not held"),
-    (6, "signals and abstract unix sockets are not held"),
+    (3, "truncating is not restricted"),
+    (4, "TCP is not restricted"),
+    (6, "signals and abstract unix sockets are not restricted"),
 )
 """Restrictions with the version of Landlock since which they are enforced."""
 
@@ -129,7 +133,7 @@ def restrict(*, writable: Iterable[str | int] = (), readable: Iterable[str | int
 def not_enforced(version: int | None = None) -> tuple[str, ...]:
     """Restrictions that this kernel, or that version of Landlock, cannot enforce, in words."""
     known = abi() if version is None else version
-    return (*(words for since, words in LATE if known < since), *NEVER_HELD)
+    return (*(words for since, words in LATE if known < since), *NEVER_RESTRICTED)
 
 
 def _without_secrets(places: Iterable[str | int]) -> Iterable[str | int]:

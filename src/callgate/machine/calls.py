@@ -179,6 +179,11 @@ class CallBatch:
         return self._open == 0
 
     @property
+    def edited(self) -> set[str]:
+        """The calls whose arguments are those of a person."""
+        return {call.call.id for call in self.calls if call.edited and not call.rewritten}
+
+    @property
     def rewritten(self) -> set[str]:
         """The ids of calls whose arguments a hook has changed."""
         return {call.call.id for call in self.calls if call.rewritten}

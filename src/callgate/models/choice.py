@@ -112,7 +112,7 @@ def provider_of(name: str) -> tuple[str, str | None]:
         return head, rest or None
     other = next((provider for start, provider in _OTHER_NAMES.items() if not colon and name.startswith(start)), None)
     if other is not None:
-        raise UsageError(f"{name!r} is no model of Gemini's: use '{other}:{name}'")
+        raise UsageError(f"{name!r} is not a Gemini model: use '{other}:{name}'")
     if name.endswith(".gguf"):
         return "embedded", name
     near = _nearest(head)

@@ -217,7 +217,8 @@ class Guard:
         if answer not in ("yes", "no", "always", "later"):
             meant = f"; for {answer} use {'yes' if answer else 'no'!r}" if isinstance(cast("Any", answer), bool) else ""
             raise UsageError(
-                f"the answer to {call.name!r} is {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall{meant}"
+                f"the answer to {call.name!r} is {answer!r}: use 'yes', 'no', 'always', 'later', an Answered or a "
+                f"FunctionCall{meant}"
             )
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)

@@ -346,9 +346,12 @@ class Policy:
         if self.default is not None:
             return self.default, self._default_reason(self.default)
         if definition.kind == "function":
-            return "allow", "The program passed this function in."
+            return "allow", "Functions run without approval by default."
         if definition.read_only:
             return "allow", "The tool is read-only."
+        if definition.kind == "mcp" and definition.server is not None:
+            server = f"the server {definition.server!r} is not trusted, or does not say that the tool is read-only"
+            return "ask", f"{definition.name!r} may change something: {server}."
         return "ask", f"{definition.name!r} may change something."
 
     def _default_reason(self, verdict: str) -> str:

@@ -246,6 +246,6 @@ def _check_prices(config: GateConfig) -> None:
     if named and (unpriced := config.unpriced()):
         models = " and ".join(map(repr, unpriced))
         raise UsageError(
-            f"Limits({named[0]}=...) cannot be held: no price of {models} is known; pass prices={{{unpriced[0]!r}: "
+            f"Limits({named[0]}=...) cannot be enforced: no price of {models} is known; pass prices={{{unpriced[0]!r}: "
             "Price(input=..., output=...)}, or leave the limit out"
         )

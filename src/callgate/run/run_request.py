@@ -136,6 +136,8 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
             raise UsageError(f"the run of session {session!r} was started without output=: continue it without")
         return []
     if request.prompt is None and request.history is None and machine.awaits_user:
+        if request.session is not None and run.session.is_new:
+            raise UsageError(f"there is no session {session!r}: pass a prompt to start one")
         raise UsageError(NOTHING_TO_DO)  # Before it is journalled: the result of the last run can still be loaded.
     is_continued = request.prompt is None and request.history is None
     kept = machine.run.output if is_continued else None

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import logging
 import os
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -289,8 +290,8 @@ class Sqlite:
             )
         if self.is_damage(error):
             return (
-                f"the session file {self.place} is damaged ({said}); nothing was written to it: move it away, and get what "
-                "can still be read with: callgate sessions export --salvage"
+                f"the session file {self.place} is damaged ({said}); nothing was written to it: get what can still be "
+                f"read with: callgate sessions export --salvage {shlex.quote(str(self.place))}; then move it away"
             )
         if "locked" in said:
             return f"the session file {self.place} was in use by another process for more than {BUSY_S:g} s; try again"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -163,6 +164,8 @@ class ScriptedModel:
         item = self._take()
         while callable(item) and not isinstance(item, type):
             item = item(request)
+            if inspect.isawaitable(item):
+                item = await item
         if isinstance(item, BaseException):
             raise item
         for chunk in self._chunks(_response(item)):

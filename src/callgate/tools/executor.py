@@ -39,6 +39,14 @@ __all__ = ["Executor", "Runnable", "Toolset"]
 logger = logging.getLogger("callgate.tools.executor")
 
 
+_NOT_VALID = {
+    "model": "The arguments of {name!r} are not valid: {listed}. Correct them and call again.",
+    "user": "The arguments of {name!r} are not valid: {listed}. The user wrote them, not you; the call did not run.",
+    "hook": "The arguments of {name!r} are not valid: {listed}. A hook wrote them, not you; the call did not run.",
+}
+"""Sentences about invalid arguments, by who wrote them."""
+
+
 @checked_values
 class Executor:
     """A set of tools that can be called by name.
@@ -136,7 +144,9 @@ class Executor:
             if not isinstance(deps, kinds):
                 given = "the run has none" if deps is None else f"the run has a {type(deps).__name__!r}"
                 kind = " | ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise UsageError(f"the tool {name!r} takes a ToolContext[{kind}], and {given}: pass deps= with a {kind}")
+                raise UsageError(
+                    f"the tool {name!r} takes a ToolContext[{kind}], and {given}: pass deps= of the type {kind}"
+                )
 
     def _take_in(self, tools: dict[str, Runnable]) -> None:
         known = self._tools
@@ -236,10 +246,10 @@ class Executor:
     def __repr__(self) -> str:
         return f"Executor({', '.join(self._tools)})"
 
-    def check(self, call: FunctionCall, *, is_plain: bool = False) -> facts.CallChecked:
+    def check(self, call: FunctionCall, *, is_plain: bool = False, author: str = "model") -> facts.CallChecked:
         """Find the tool and check the arguments. Nothing runs, and nothing is raised for what a model did wrong.
 
-        `is_plain` says that the arguments are known to be plain JSON.
+        `is_plain` says that the arguments are known to be plain JSON; `author` says who wrote them.
         """
         if call.problem is not None:
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
@@ -255,7 +265,7 @@ class Executor:
         problems = tuple(checked.problems or problems_of(self._tools[name], checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)
-            problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
+            problems = (_NOT_VALID[author].format(name=name, listed=listed),)
         return facts.CallChecked(
             id=call.id,
             tool=name,

@@ -44,7 +44,11 @@ def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
         elif isinstance(item, FunctionTool) or callable(item):
             yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
         else:
-            raise ToolNotDeclarableError(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+            meant = "pass a function, or an object that offers tools"
+            kind = type(item)
+            if issubclass(kind, (list, tuple)):
+                meant = f"this is a {kind.__name__}: pass it itself, or unpack it with *"
+            raise ToolNotDeclarableError(f"{item!r} is not a tool: {meant}")
 
 
 def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
