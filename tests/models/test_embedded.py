@@ -480,7 +480,7 @@ def test_what_was_read_of_the_tools_is_taken_up_by_the_next_process(
     caplog.set_level("DEBUG", "callgate.embedded")
     (second,) = talk(EmbeddedModel(announce=False), "What is the weather in Oslo?")
     engines.close_engines()
-    assert ("is read anew" in caplog.text) == (state == "of another kind")
+    assert ("is read again" in caplog.text) == (state == "of another kind")
     assert (second.text, second.usage) == (first.text, first.usage)
     (again,) = kept.parent.iterdir()
     assert again.stat().st_size > 1_000_000

@@ -27,7 +27,7 @@ def check_edit(service: Service, call: FunctionCall, approval: Approval) -> None
         NotConfirmedError: it is not.
     """
     if isinstance(approval, Answered) and approval.args is not None:
-        checked = service.gate.tools.check(replace(call, args=approval.args))
+        checked = service.gate.tools.check(replace(call, args=approval.args), author="user")
         if checked.problems:
             raise HttpError(422, "invalid_arguments", checked.problems[0][:PROBLEM_CHARS])
     if call.name in service.gate.tools:
