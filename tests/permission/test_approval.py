@@ -10,11 +10,13 @@ import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
+from callgate.permission import Answered
 from callgate.permission.approval import request_approval
 from callgate.testing import call, text
 from callgate.threads import THREADS
@@ -159,3 +161,31 @@ def test_a_cancelled_run_does_not_keep_the_program_from_ending_while_input_waits
         for descriptor in (stdin, nothing, seen, tell):
             os.close(descriptor)
     assert (child.returncode, out) == (0, b"over\n"), err
+
+
+@pytest.mark.parametrize("answer", ["yes", "always", "no"])
+def test_the_note_of_any_answer_reaches_the_model(answer: Any) -> None:
+    async def approve(*words: Any) -> Any:
+        return Answered(answer=answer, message=" Only this once. ")
+
+    model = ScriptedModel([call("drop"), text("done")])
+    reply = run(Gate(model, tools=[drop], approve=approve, policy=Policy(default="ask")).run("drop it"))
+    assert "Only this once." in str(model.requests[-1].contents[-1])
+    result = reply.calls[0].result
+    note = ("The user allowed this call with a note: Only this once.",)
+    assert result.notes == (() if answer == "no" else note)
+
+
+def test_the_note_of_an_edit_stays_with_the_call_and_outlives_the_run(tmp_path: Path) -> None:
+    async def approve(*words: Any) -> Any:
+        return Answered(answer="yes", args={}, message="Nothing else.")
+
+    place = str(tmp_path / "s.db")
+    run(
+        Gate(
+            ScriptedModel([call("drop"), "done"]), tools=[drop], approve=approve, policy=Policy(default="ask"), store=place
+        ).run("x", session="s")
+    )
+    model = ScriptedModel(["and?"])
+    run(Gate(model, tools=[drop], store=place).run("y", session="s"))
+    assert "with a note: Nothing else." in str(model.requests[0].contents)

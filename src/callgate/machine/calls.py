@@ -90,6 +90,8 @@ class TrackedCall:
     """True if a hook changed the arguments; hooks run once."""
     result: ToolResult | None = None
     preview: str | None = None
+    message: str = ""
+    """The user's note that came with the yes to these arguments."""
 
     @property
     def is_over(self) -> bool:
@@ -99,7 +101,7 @@ class TrackedCall:
     def snapshot(self) -> tuple[Any, ...]:
         """The whole state: calls with equal snapshots behave alike."""
         is_asked = (self.approved, self.rewritten, self.stale, self.asked)
-        return (self.record(), self.ordered, self.digest, *is_asked, self.unknown)
+        return (self.record(), self.ordered, self.digest, *is_asked, self.unknown, self.message)
 
     def record(self) -> CallRecord:
         """The call as others see it."""
@@ -133,7 +135,7 @@ class TrackedCall:
         if args is not None:
             self.call = replace(self.call, args=args, problem=None)
             self.asked, self.confirm = None, ""
-        self.state, self.approved, self.decision, self.stale = "proposed", False, None, False
+        self.state, self.approved, self.decision, self.stale, self.message = "proposed", False, None, False, ""
 
 
 def both_texts(one: str, other: str) -> str:
@@ -291,13 +293,15 @@ class CallBatch:
             call.decision = Decision(verdict="deny", reason=fact.reason, by="user", approver=fact.by)
             self.settle(call, "denied", error=f"The user did not allow this call. {fact.reason}".strip())
             return
-        decision = Decision(verdict="allow", reason=fact.reason, by="user", approver=fact.by)
+        reason = " ".join(filter(None, [fact.message, fact.reason]))
+        decision = Decision(verdict="allow", reason=reason, by="user", approver=fact.by)
         if fact.args is None:
-            call.decision, call.state, call.approved = decision, "allowed", True
+            call.decision, call.state, call.approved, call.message = decision, "allowed", True, fact.message
             return
         # Edited arguments are checked and decided about again.
         call.propose_again(args=fact.args)
         call.decision, call.approved, call.edited, call.rewritten = decision, True, True, False
+        call.message = fact.message
 
     def _started(self, fact: facts.CallStarted) -> None:
         call = self.find(fact.id, "allowed")
@@ -378,6 +382,8 @@ class CallBatch:
             args = json.dumps(dict(call.call.args), default=repr)
             note = f"{who} changed the arguments before the call ran: {args}"
             result = result.changed(notes=(*result.notes, note))
+        if call.message:
+            result = result.changed(notes=(*result.notes, f"The user allowed this call with a note: {call.message}"))
         was_over = call.is_over
         call.result, call.state, call.stale = result, result.status, False
         self._open += was_over - call.is_over

@@ -255,6 +255,8 @@ class ApprovalAnswered(Timestamped):
     """The session rule of an `always` answer."""
     by: str = ""
     """Principal that answered, if there are several."""
+    message: str = ""
+    """The note that a yes came with, for the model. That of a `no` is its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

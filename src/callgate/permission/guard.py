@@ -204,7 +204,10 @@ class Guard:
                 raise UsageError(f"the answer {answer.answer!r} has other arguments: these go with 'yes' alone")
             plain = answer.answer if answer.args is None else replace(call, args=answer.args)
             fact = self._answered(call, plain, running)
-            return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])), by=answer.by)
+            message = answer.message.strip()
+            if fact.answer == "no":
+                return replace(fact, reason=" ".join(filter(None, [message, fact.reason])), by=answer.by)
+            return replace(fact, message=message, by=answer.by)
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
                 raise UsageError(

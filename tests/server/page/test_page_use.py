@@ -138,6 +138,17 @@ def test_a_write_is_denied_with_a_note_and_another_one_edited(person: Any, serve
     notes.write_text(NOTES, "utf-8")
 
 
+def test_the_note_of_an_approval_stays_on_the_card(person: Any, served: Any) -> None:
+    (served.root / "plan.md").unlink(missing_ok=True)
+    person.say("again, please")
+    person.page.fill(".why-not input", "Only this once.")
+    person.decide("yes")
+    person.rest()
+    for _ in range(2):
+        expect(person.page.locator(".call .line")).to_have_text("The user allowed this call with a note: Only this once.")
+        person.page.reload()
+
+
 def test_always_is_not_asked_again_in_the_same_conversation(person: Any, served: Any) -> None:
     (served.root / "plan.md").unlink(missing_ok=True)
     person.say("again, please")
