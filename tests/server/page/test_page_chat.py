@@ -105,6 +105,45 @@ def test_a_queued_message_comes_back_to_the_field_when_the_run_is_stopped(person
     served.let("slow")
 
 
+def test_a_queued_message_outlives_a_reload_and_a_look_at_another_conversation(person: Any, served: Any) -> None:
+    served.hold("slow")
+    person.say("slow answer, please")
+    expect(person.page.locator(".answer")).to_contain_text("One two three")
+    first = person.session
+    person.say("and then this")
+    waits = person.page.locator(".queued-message")
+    expect(waits).to_contain_text("and then this")
+    person.page.reload()
+    expect(waits).to_contain_text("and then this")
+    person.page.click("#new")
+    expect(waits).to_have_count(0)
+    person.page.go_back()
+    expect(waits).to_contain_text("and then this")
+    assert person.session == first
+    served.let("slow")
+    expect(person.page.locator(".answer").last).to_have_text("You said: and then this")
+    person.rest()
+    assert said(person) == ["slow answer, please", "and then this"]
+
+
+def test_attached_files_stay_with_their_conversation_and_a_reload_says_that_they_are_gone(person: Any) -> None:
+    person.ask("hello, files")
+    first = person.session
+    one = {"name": "one.txt", "mimeType": "text/plain", "buffer": b"milk"}
+    empty = {"name": "empty.txt", "mimeType": "text/plain", "buffer": b""}
+    person.page.set_input_files("#files", [empty, one])
+    expect(person.page.locator(".chip")).to_contain_text("one.txt")
+    expect(person.page.locator("#banner")).to_contain_text("empty.txt is empty, or is a folder.")
+    person.page.click("#new")
+    expect(person.page.locator(".chip")).to_have_count(0)
+    person.page.go_back()
+    expect(person.page.locator(".chip")).to_contain_text("one.txt")
+    assert person.session == first
+    person.page.reload()
+    expect(person.page.locator("#banner")).to_contain_text("Attach again: one.txt.")
+    expect(person.page.locator(".chip")).to_have_count(0)
+
+
 def test_drafts_outlive_a_reload_one_for_each_conversation(person: Any) -> None:
     person.page.fill("#prompt", "a new thought")
     person.page.reload()

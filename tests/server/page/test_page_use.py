@@ -145,8 +145,24 @@ def test_the_note_of_an_approval_stays_on_the_card(person: Any, served: Any) -> 
     person.decide("yes")
     person.rest()
     for _ in range(2):
-        expect(person.page.locator(".call .line")).to_have_text("The user allowed this call with a note: Only this once.")
+        person.page.click(".call .head")
+        expect(person.page.locator(".call .result")).to_contain_text("allowed this call with a note: Only this once.")
         person.page.reload()
+
+
+def test_regenerating_says_what_became_of_the_files(person: Any, served: Any) -> None:
+    (served.root / "plan.md").unlink(missing_ok=True)
+    person.say("again, please")
+    person.decide("yes")
+    person.rest()
+    (served.root / "plan.md").write_text("by another hand")
+    person.page.click("[data-do=retry]")
+    person.page.click("#confirm >> text=Send again")
+    person.decide("no")
+    person.rest()
+    expect(person.page.locator("#banner")).to_contain_text("Sent again.")
+    expect(person.page.locator("#banner")).to_contain_text("plan.md")
+    (served.root / "plan.md").unlink()
 
 
 def test_always_is_not_asked_again_in_the_same_conversation(person: Any, served: Any) -> None:

@@ -229,6 +229,33 @@ def test_reference_links_and_footnotes_are_drawn_live_and_after_a_reload(person:
         reopened(person)
 
 
+def test_addresses_in_a_paragraph_are_text_and_other_signs_begin_other_lists(person: Any) -> None:
+    drawn = person.page.evaluate(
+        """async (texts) => {
+          const { markdown, MarkdownStream } = await import("/static/markdown.js");
+          const resolved = (nodes) => { const box = document.createElement("div"); box.append(...nodes); return box; };
+          const streamed = (text) => { const box = document.createElement("div"); const one = new MarkdownStream(box);
+            for (const letter of text) one.add(letter); one.end(); return box; };
+          const read = (box) => [...box.children].filter((node) => !node.hidden)
+            .map((node) => `${node.localName} ${node.textContent.trim()}`);
+          return texts.map((text) => [read(resolved(markdown(text))), read(streamed(text))]);
+        }""",
+        [
+            "It is so [1].\n\nSources:\n[1]: https://a.example\n[2]: https://b.example",
+            'Text before\n[ref]: https://r.example "x"\n\nand [ref].',
+            "See [ref].\n\n[ref]: https://r.example",
+            "1) one\n7. seven\n8. eight\n\n- a\n* b\n* c",
+        ],
+    )
+    wanted = [
+        ["p It is so [1].", "p Sources:\n[1]: https://a.example\n[2]: https://b.example"],
+        ['p Text before\n[ref]: https://r.example "x"', "p and [ref]."],
+        ["p See ref."],
+        ["ol one", "ol seveneight", "ul a", "ul bc"],
+    ]
+    assert drawn == [[each, each] for each in wanted]
+
+
 def test_somebody_who_looks_elsewhere_is_notified_if_they_want(visitor: Callable[..., Any], served: Any) -> None:
     person = visitor(permissions=["notifications"])
     person.page.add_init_script(

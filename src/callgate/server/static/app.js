@@ -9,7 +9,7 @@ import { Choice, branches, drawTheme, nextTheme, settings } from "./settings.js"
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
 import { listen } from "./keys.js";
-import { banner, drawLink, link, notify, remark, say, sayNow, told } from "./notices.js";
+import { banner, calm, drawLink, link, notify, remark, say, sayNow, told } from "./notices.js";
 import { palette } from "./palette.js";
 import { Panel } from "./panel.js";
 import { Params } from "./params.js";
@@ -51,7 +51,7 @@ const page = {
     drawBranches();
     list.mark(talk.id);
     const hash = talk.id && (talk.session || talk.isLive) ? `#${encodeURIComponent(talk.id)}` : "";
-    if (hash && location.hash !== hash) history.replaceState(null, "", hash);
+    if (hash && location.hash !== hash) history.pushState(null, "", hash);
     panel.draw();
   },
   heard(event, view) {
@@ -66,7 +66,7 @@ const page = {
     const act = (words) => button(words, { class: "primary", onclick: deed(() => goOn()) });
     if (state === "interrupted") banner("The last run of this conversation was interrupted.", act("Continue"));
     else if (state === "running" && !talk.isLive) banner("Another process is running this conversation.");
-    else if (!link.isLost) banner("");
+    else if (!link.isLost) calm();
     if (talk.asking.length) sayNow(`Waiting for approval: ${many(talk.asking.length, "call")}.`);
   },
   answered: deed(async (wasLive) => {
@@ -206,7 +206,7 @@ function fresh() {
   composer.follow(null);
   banner("");
   welcome();
-  history.replaceState(null, "", location.pathname + location.search);
+  if (location.hash) history.pushState(null, "", location.pathname + location.search);
   page.changed();
   panel.draw();
   if (!NARROW.matches) prompt.focus();
@@ -247,6 +247,9 @@ const go = deed(async (id) => {
     fresh();
     remark("That conversation no longer exists.");
   }
+  // What waited for a run that has ended meanwhile can be read and changed before it is sent.
+  if (!talk.isLive && talk.session?.state !== "waiting") composer.unqueue();
+  composer.sayMissing();
 });
 
 function submit(event) {
@@ -282,17 +285,19 @@ const stop = deed(async () => {
   }
 });
 
+/** What an undo did to files, and what it could not do, in words. */
+const undone = ({ files = [], notes = [] }) => [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
+
 async function undo() {
   if (talk.isLive || !talk.id || !talk.views.length) return;
   const { said, parts, exchange } = (await talk.settled()) ?? {};
   if (!exchange || talk.isLive || document.querySelector("dialog[open]")) return;
   const text = [`“${oneLine(said ?? "", 120)}” and everything after it will be removed.`, "Files written by its calls will be restored."];
   if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
-  const { files = [], notes = [] } = await api.undo(talk.id, [exchange]);
+  const done = undone(await api.undo(talk.id, [exchange]));
   await talk.again();
   composer.restore(message(said, parts));
   prompt.focus();
-  const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
   told(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
   list.load();
 }
@@ -304,9 +309,10 @@ async function retry(view) {
   const text = [`${many(view.cards.size, "call")} of this exchange will be undone as far as files are concerned, and made again if the model wants to.`];
   if (view.cards.size && !(await confirm("Send the message again?", text, "Send again"))) return;
   if (!prompt.value) composer.keep(said); // somebody may close the page between the two requests
-  await api.undo(talk.id, [view.exchange]);
+  const done = undone(await api.undo(talk.id, [view.exchange]));
   await talk.again();
   banner("");
+  if (done.length) told(`Sent again. ${done.join(" ")}`);
   talk.send(message(said, parts), choice.value);
   composer.changed();
 }
@@ -423,7 +429,7 @@ function bind() {
     closeSidebar();
     panel.open(!NARROW.matches && settings.panel, false);
   });
-  addEventListener("hashchange", fromAddress);
+  addEventListener("popstate", fromAddress); // also when a link or a person changes what is behind the #
   document.addEventListener("visibilitychange", () => health());
   addEventListener("resize", () => panel.draw());
 }
@@ -535,6 +541,7 @@ if (location.hash.length > 1) await Promise.all([load(), fromAddress()]);
 else {
   await load();
   fresh();
+  composer.sayMissing();
 }
 forgetEarly();
 setInterval(() => health(), HEALTH_MS);

@@ -6,6 +6,8 @@ import { mediaView } from "./bigtext.js";
 import { oneLine, plain, size } from "./text.js";
 
 const DRAFT = "callgate.draft.";
+const QUEUE = "callgate.queue."; // the texts that wait, and the names of the files that went with each
+const FILES = "callgate.files."; // the names of the files of a draft: the files themselves do not outlive a reload
 const DRAFT_MAX = 100_000;
 const FILES_MAX = 20;
 const BYTES_MAX = 7_000_000; // a request takes 10 MiB, and base64 adds a third; what is more is uploaded first
@@ -25,7 +27,10 @@ export class Composer {
     Object.assign(this, { field, tray, input, does });
     this.files = [];
     this.queue = [];
+    this.missing = []; // the names of files that were attached before the page was loaded again
+    this.kept = new Map(); // conversation -> what is attached and what waits there, while another one is open
     this.id = null;
+    this.queue = this.stored();
     this.field.value = this.draft();
     field.addEventListener("input", () => this.changed());
     field.addEventListener("paste", (event) => this.receive(event, event.clipboardData));
@@ -56,24 +61,50 @@ export class Composer {
     this.field.style.height = `${Math.min(this.field.scrollHeight, innerHeight * 0.4)}px`;
   }
 
-  /** Another conversation is open: its draft is shown, and that of the one before is kept. What waited there goes to its draft. */
+  /** Another conversation is open: its draft is shown, and that of the one before is kept, with its files and what waits there. */
   follow(id) {
     if (id === this.id) return;
-    const waiting = this.queue.map(({ text }) => text);
-    this.keep([...waiting, this.field.value].filter(Boolean).join("\n\n"));
-    this.queue = [];
-    this.files = [];
+    this.keep(this.field.value);
+    this.kept.set(this.id, { files: this.files, queue: this.queue });
     this.id = id;
+    const { files, queue } = this.kept.get(id) ?? { files: [], queue: this.stored() };
+    this.kept.delete(id);
+    Object.assign(this, { files, queue });
     this.field.value = this.draft();
     this.draw();
+  }
+
+  /** What waited in this conversation when the page was left; files are gone then, which `sayMissing` says. */
+  stored() {
+    const read = (key) => JSON.parse(sessionStorage.getItem(key + (this.id ?? "")) ?? "[]");
+    const waiting = read(QUEUE);
+    this.missing = [...waiting.flatMap((each) => each.names), ...read(FILES)];
+    return waiting.filter(({ text }) => text).map(({ text }) => message(text));
+  }
+
+  sayMissing() {
+    const names = this.missing.splice(0);
+    if (names.length) this.does.failed(`Files do not outlive a reload of the page. Attach again: ${oneLine(names.join(", "), 300)}.`);
+  }
+
+  store() {
+    const names = (parts) => parts.map(nameOf);
+    const put = (key, list) => (list.length ? sessionStorage.setItem(key + (this.id ?? ""), JSON.stringify(list)) : sessionStorage.removeItem(key + (this.id ?? "")));
+    try {
+      put(QUEUE, this.queue.map(({ text, parts }) => ({ text, names: names(parts) }))); // prettier-ignore
+      put(FILES, this.files.map(({ name }) => name)); // prettier-ignore
+    } catch {
+      // A browser that keeps nothing still sends what waits.
+    }
   }
 
   /** The conversation that is open has got its name: what is typed stays. */
   name(id) {
     if (this.id === null && id) {
       this.keep("");
+      for (const key of [QUEUE, FILES]) sessionStorage.removeItem(key);
       this.id = id;
-      this.changed();
+      this.draw();
     }
   }
 
@@ -128,25 +159,34 @@ export class Composer {
   }
 
   async attach(files) {
+    const refused = [];
+    const { id } = this;
     for (const file of files) {
+      if (id !== this.id) {
+        this.does.failed("The other files were not attached: they were meant for the conversation that was open before.");
+        break;
+      }
       const all = this.files.reduce((sum, each) => sum + (each.isUploaded ? 0 : (each.bytes ?? 0)), 0);
       const isUploaded = all + file.size > BYTES_MAX;
       const why = this.refusal(file, isUploaded);
-      if (why) return this.does.failed(why);
+      if (why) {
+        if (!refused.includes(why)) refused.push(why);
+        this.does.failed(refused.join(" "));
+        continue;
+      }
       const entry = { name: file.name || "pasted", bytes: file.size, part: null, isUploaded, progress: 0 };
       this.files.push(entry);
       this.draw();
       try {
         entry.part = isUploaded ? await this.uploaded(file, entry) : await partOf(file);
       } catch (error) {
-        const isRemoved = !this.files.includes(entry);
-        this.files = this.files.filter((each) => each !== entry);
+        const isRemoved = !this.holds(entry);
+        for (const each of [this, ...this.kept.values()]) each.files = each.files.filter((other) => other !== entry);
         if (!isRemoved) this.does.failed(`${oneLine(file.name, 80)} ${isUploaded ? notUploaded(error) : "cannot be read."}`);
       }
       this.draw();
     }
     this.field.focus();
-    return null;
   }
 
   /** Why a file does not go with the message; nothing if it does. */
@@ -162,10 +202,14 @@ export class Composer {
   uploaded(file, entry) {
     const given = { name: plain(entry.name).slice(0, 120), kind: MIME.test(file.type) ? file.type : "" };
     return upload(file, given, (fraction) => {
-      if (!this.files.includes(entry)) throw new Error("removed");
+      if (!this.holds(entry)) throw new Error("removed");
       entry.progress = fraction;
       this.draw();
     });
+  }
+
+  holds(entry) {
+    return [this, ...this.kept.values()].some(({ files }) => files.includes(entry));
   }
 
   get isReading() {
@@ -173,6 +217,7 @@ export class Composer {
   }
 
   draw() {
+    this.store();
     refill(
       this.tray,
       this.files.map((entry) =>

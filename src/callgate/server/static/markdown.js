@@ -88,11 +88,12 @@ function readList(lines, at) {
   const first = ITEM.exec(lines[at]);
   if (!first) return null;
   const ordered = /\d/.test(first[2]);
+  const mark = first[2].at(-1); // other signs begin another list
   const items = [];
   let end = at;
   while (end < lines.length) {
     const item = ITEM.exec(lines[end]);
-    if (!item || /\d/.test(item[2]) !== ordered || RULE.test(lines[end])) break;
+    if (!item || item[2].at(-1) !== mark || RULE.test(lines[end])) break;
     const indent = Math.min(item[0].length, item[1].length + item[2].length + 4);
     const inner = [lines[end].slice(item[0].length)];
     end += 1;
@@ -156,7 +157,8 @@ function readParagraph(lines, at) {
   return { kind: "paragraph", text, end };
 }
 
-const isBreak = (line) => DEFINITION.test(line) || FENCE.test(line) || /^ {0,3}(?:=+|\$\$.*|\\\[.*)[ \t]*$/.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
+// The address of a reference stands after a blank line: in a paragraph it is text, and never hidden.
+const isBreak = (line) => (DEFINITION.test(line) && NOTE.test(line.trimStart())) || FENCE.test(line) || /^ {0,3}(?:=+|\$\$.*|\\\[.*)[ \t]*$/.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
 
 const VIEWS = {
   paragraph: (block, depth) => el("p", { dir: "auto" }, inline(block.text, depth)),

@@ -23,6 +23,8 @@ const close = () => button("Close", { class: "link", onclick: () => banner("") }
 export const remark = (words) => banner(words, close());
 /** The same of something that went well. */
 export const told = (words) => put("info", words, [close()]);
+/** Takes away what was said of a state that is over; what somebody did is theirs to close. */
+export const calm = () => byId("banner").dataset.kind !== "info" && banner("");
 
 /** A note of the system for somebody who looks elsewhere and asked for it. It names nothing of what was said. */
 export function notify(words) {
