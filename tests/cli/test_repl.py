@@ -550,6 +550,8 @@ def test_later_pauses_the_run_and_it_is_taken_up_here_and_elsewhere(screen: Call
     assert show.end() == 0
     show.assert_as_before()
     again = screen("-T", "tools.py:wipe", "-c")
+    again.wait_for("Resumed: wipe it (1 exchange)")
+    again.wait_for("> wipe it")
     again.wait_for('? wipe(path="a.txt")')
     again.wait_for("(Enter: no)")
     again.type("y\r")
@@ -611,6 +613,22 @@ def test_ctrl_c_at_every_stage_goes_back_to_the_prompt_and_twice_leaves(screen: 
     assert show.end() == 0
     show.assert_as_before()
     assert "wiped" not in show.text
+
+
+def test_a_cancelled_message_is_sent_again(screen: Callable[..., Screen]) -> None:
+    show = screen("-T", "tools.py")
+    begin_call(show)
+    show.type("\x03")
+    show.wait_for("can continue.")
+    show.prompt()
+    show.type("/retry\r")
+    show.wait_for(lambda text: text.endswith("half way 50%") and "/retry" in text)
+    show.type("\x03")
+    show.wait_for(lambda text: text.count("can continue.") == 2)
+    assert "was answered" not in show.text
+    show.prompt()
+    show.type("/exit\r")
+    assert show.end() == 0
 
 
 @pytest.mark.parametrize("begin", STAGES)

@@ -326,6 +326,23 @@ def test_a_call_is_answered_later_and_then_asked_about_again(
     assert (tmp_path / "made.txt").read_text() == "made\n"
 
 
+def test_an_approval_asks_again_after_what_is_no_answer_and_a_message_that_waits_is_not_retried(
+    session: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["yep\n", "l\n", "Y\n"])
+
+    async def typed() -> str:
+        return next(answers)
+
+    monkeypatch.setattr("callgate.cli.approve.read_line", typed)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    _, shown = session("write it", "/retry", "/approve", words=("--root", str(tmp_path)))
+    assert "'yep' is no answer." in shown
+    assert "the last message waits for an approval; /approve asks again" in shown
+    assert shown.count("Run it? [y]es, [n]o, [a]lways") == 3
+    assert (tmp_path / "made.txt").read_text() == "made\n"
+
+
 def test_a_failed_message_is_sent_again_in_its_place(session: Callable[..., Any]) -> None:
     code, shown = session("/retry", "fail once", "/retry", "/retry", "/undo", "/undo")
     assert code == 0

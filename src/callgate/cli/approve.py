@@ -48,12 +48,13 @@ READING_CHARS_MAX = 4_000
 _COLORS = {"+": "added", "-": "removed", "@": "place"}
 _CHOICES = ("yes", "no", "always", "edit", "later")
 _ANSWERS: dict[str, Approval] = {
-    "y": "yes", "yes": "yes", "a": "always", "always": "always", "l": "later", "later": "later",
+    "": "no", "n": "no", "no": "no", "y": "yes", "yes": "yes", "a": "always", "always": "always",
+    "l": "later", "later": "later",
 }  # fmt: skip
 
 
 class Approver:
-    """Prompt on the terminal; anything but a clear answer means no."""
+    """Prompt on the terminal; an empty line means no, and what is no answer is asked about again."""
 
     def __init__(self, terminal: Terminal, environ: Mapping[str, str] = os.environ, *, tty: Tty | None = None) -> None:
         self._terminal = terminal
@@ -106,7 +107,10 @@ class Approver:
         while True:
             typed = (await self._ask(_question(call, definition), choices=_CHOICES)).strip().lower()
             if typed not in ("e", "edit"):
-                return _ANSWERS.get(typed, "no")
+                if typed in _ANSWERS:
+                    return _ANSWERS[typed]
+                self._terminal.line(f"  {one_line(typed, 80)!r} is no answer.")
+                continue
             edited = await self._edited(call)
             if edited is not None:
                 return edited

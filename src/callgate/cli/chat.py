@@ -66,8 +66,8 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--approval-mode",
     type=click.Choice(APPROVAL_MODES),
-    help="default: ask before a call that may change something; auto_edit: write files unasked; yolo: ask for sensitive "
-    "files only; plan: only tools that change nothing.",
+    help="default: as the rules say, and ask before other calls that may change something; auto_edit: write files "
+    "unasked; yolo: ask for sensitive files only; plan: only tools that change nothing.",
 )
 @click.option(
     "--policy", type=_FILE, metavar="FILE", help="Rules in TOML: which calls are allowed, need approval, or are denied."

@@ -75,6 +75,7 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
         with chat:
             if session.is_unfinished and (prompts is None or prompts[0] != ""):
                 # Finish an interrupted run before anything new is asked.
+                _recall(chat, terminal, session, is_conversation=prompts is None)
                 show = _shows(terminal)[options.output]
                 if not run_exchange(chat, terminal, None, show=show):
                     return INTERRUPTED
@@ -86,6 +87,14 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
                 return _show_example(chat, terminal, prompts)
             _remark_mentions(options, terminal, prompts[0])
             return _answer(chat, terminal, _attached(options, prompts[0]), options.output, session)
+
+
+def _recall(chat: ChatSession, terminal: Terminal, session: StoredSession, *, is_conversation: bool) -> None:
+    """Show a person what a question that comes next is about."""
+    if is_conversation:
+        from callgate.cli.recap import show_recap
+
+        show_recap(chat, terminal, session)
 
 
 # Prompts -----------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def show_recap(chat: ChatSession, terminal: Terminal, stored: StoredSession) -> 
     terminal.line(f"Resumed: {one_line(own_words(known[0]), 80)} ({many})", color="quiet")
     terminal.separate("recap")
     terminal.line(f"> {one_line(own_words(last), SAID_CHARS_MAX)}", color="quiet")
-    terminal.calls += [(record.call, record.result) for record in reply.calls]
+    terminal.calls += [(each.call, each.result) for each in reply.calls if each.result.status != "awaiting"]
     if terminal.calls:
         count = len(terminal.calls)
         terminal.line(f"  {count} call{'' if count == 1 else 's'}; /call shows the last one", color="quiet")

@@ -49,7 +49,7 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
     if history.problem:
         terminal.line(f"! {one_line(history.problem, 500)}; what you type is not remembered.", color="notice")
     is_resumed = stored.state is not None
-    if is_resumed and not stored.is_unfinished:  # Of one that was unfinished, the end was just shown.
+    if is_resumed and not stored.is_unfinished:  # Of one that was unfinished, it was shown before the run went on.
         show_recap(chat, terminal, stored)
     terminal.separate("note")
     for sentence in [] if is_resumed else opening_lines(chat, options):

@@ -383,13 +383,23 @@ def _undo(context: CommandContext, rest: str) -> None:
 
 
 def _retry(context: CommandContext, rest: str) -> None:
-    from callgate.sessions import exchanges_of, rewind
+    from callgate.cli.file_undo import file_undo
+    from callgate.sessions import exchanges_of, rewind, state_from_facts
 
     store, session = context.stored.store, context.chat.session
-    known = exchanges_of(context.chat.run(store.load(session)))
+    facts = context.chat.run(store.load(session))
+    known = exchanges_of(facts)
     if not known:
         raise UsageError("there is nothing to send again: the conversation is empty")
     last = known[-1]
+    if state_from_facts(session, facts).state == "waiting":
+        raise UsageError("the last message waits for an approval; /approve asks again")
+    if last.finish_reason == "cancelled":
+        taken = context.chat.run(rewind(store, session, expected=[last.id], undo=file_undo()))
+        for note in taken.notes:
+            context.say(note)
+        context.exchange(cast("list[Any]", last.content["parts"]))
+        return
     if last.is_answered and last.failure is None:
         raise UsageError("the last message was answered; use /undo, then send it again")
     if last.is_answered:
