@@ -255,3 +255,20 @@ def test_a_call_whose_service_was_killed_is_interrupted_and_not_running(person: 
     person.page.click("#banner >> text=Continue")
     expect(person.page.locator(".call .statebox")).to_have_text("Done")
     person.rest()
+
+
+def test_edited_arguments_outlive_the_service_and_an_answer_elsewhere_is_said(
+    visitor: Callable[..., Any], served: Any
+) -> None:
+    person, other = visitor(), visitor()
+    person.open()
+    person.say("write that down")
+    person.page.locator(".ask [data-key=e]").click()
+    person.page.get_by_label("content", exact=True).fill("mine")
+    served.kill()
+    served.start()
+    person.page.wait_for_selector(".turn:not(.live) .ask")
+    expect(person.page.get_by_label("content", exact=True)).to_have_value("mine")
+    other.open(person.session)
+    other.decide("no")
+    expect(person.page.locator("#main")).to_contain_text("The call was answered elsewhere")

@@ -2,6 +2,7 @@
 
 import { Refused, Unreachable, api, ask, forgetEarly, watchers } from "./api.js";
 import { button, byId, el, icon, refill } from "./dom.js";
+import { UNUSED } from "./approval.js";
 import { Composer, message } from "./composer.js";
 import { askText, askToken, confirm, help } from "./dialogs.js";
 import { exportText } from "./export.js";
@@ -69,6 +70,7 @@ const page = {
     else if (!link.isLost) calm();
     if (talk.asking.length) sayNow(`Waiting for approval: ${many(talk.asking.length, "call")}.`);
   },
+  unused: () => told(UNUSED),
   answered: deed(async (wasLive) => {
     list.load();
     drawTitle();

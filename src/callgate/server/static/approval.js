@@ -7,6 +7,7 @@ import { textView, readable } from "./bigtext.js";
 import { asciiJson, count, digest, isForeign, plain, shown } from "./text.js";
 
 const GUARD_MS = 600;
+export const UNUSED = "The call was answered elsewhere; the changes that you had typed here were not used.";
 
 /**
  * The form for one call. `asked` is `{call, reason, preview}`; the card sets `send`, which takes the answer's body and resolves
@@ -120,9 +121,11 @@ export class ApprovalForm {
     this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
     this.status.textContent = "";
+    this.isSent = true;
     try {
       await this.send(body);
     } catch (error) {
+      this.isSent = false;
       this.busy(false);
       if (error.code === "not_confirmed") this.confirmation.hidden = false;
       this.status.textContent = error.message;
@@ -169,6 +172,31 @@ export class ApprovalForm {
       el("div", { class: "answers" }, send),
     );
     this.fields[0]?.input.focus();
+  }
+
+  /** True while the editor is open and something in it was changed. */
+  get isEdited() {
+    return !this.editor.hidden && this.fields.some((field) => field.input.value !== field.start);
+  }
+
+  /** True if changes were typed that nobody sent. */
+  get isUnused() {
+    return this.isEdited && !this.isSent;
+  }
+
+  /** The same call is asked about again, by a service that was started anew for example: what was typed goes on here. */
+  inherit(before) {
+    this.note.value = before.note.value;
+    if (!before.isEdited) return;
+    if (JSON.stringify(before.call.args) !== JSON.stringify(this.call.args)) {
+      this.status.textContent = "The call has changed meanwhile; the changes that you had typed were not used.";
+      return;
+    }
+    this.edit();
+    this.fields.forEach((field, at) => {
+      field.input.value = before.fields[at].input.value;
+      field.input.dispatchEvent(new Event("input"));
+    });
   }
 
   giveEdited() {

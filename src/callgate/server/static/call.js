@@ -1,7 +1,7 @@
 // One call of a tool as a card: what was asked, how far it is, what came of it. The state is a picture and a word.
 
 import { el, freshId, icon, refill } from "./dom.js";
-import { ApprovalForm } from "./approval.js";
+import { ApprovalForm, UNUSED } from "./approval.js";
 import { diffView, isDiff } from "./diff.js";
 import { mediaView, readable, textView, valueView } from "./bigtext.js";
 import { duration, many, oneLine, plain, shown } from "./text.js";
@@ -116,6 +116,7 @@ export class CallCard {
     const words = JSON.stringify(whole);
     const kept = this.forms.get(this.call.id);
     this.form = kept?.words === words ? kept.form : new ApprovalForm(whole);
+    if (kept && this.form !== kept.form) this.form.inherit(kept.form);
     this.forms.set(this.call.id, { words, form: this.form });
     this.form.send = async (body) => {
       await this.answerWith(this.call.id, body);
@@ -128,9 +129,11 @@ export class CallCard {
   settle() {
     if (!this.form) return;
     const hadFocus = this.form.node.contains(document.activeElement) || (this.form.isAnsweredHere && document.activeElement === document.body);
+    const { isUnused } = this.form;
     this.form = null;
     this.forms.delete(this.call.id);
     this.asking.replaceChildren();
+    if (isUnused) this.asking.append(el("p", { class: "quiet" }, UNUSED));
     if (hadFocus) this.toggle.focus();
   }
 

@@ -187,6 +187,12 @@ export class Talk {
 
   /** How a conversation stands in which nothing runs: calls may wait, or a run may have been cut off. */
   standing() {
+    const waiting = new Set((this.session?.approvals || []).map(({ call }) => call.id));
+    for (const [id, { form }] of this.does.forms) {
+      if (waiting.has(id)) continue;
+      this.does.forms.delete(id);
+      if (form.isUnused) this.page.unused();
+    }
     for (const asked of this.session?.approvals || []) this.last?.card(asked.call).ask(asked);
     if (this.session?.state === "interrupted") this.last?.interrupt();
     this.page.standing(this.session?.state);
