@@ -532,6 +532,18 @@ def test_arguments_are_changed_in_place_where_no_editor_is_named(screen: Callabl
     show.assert_as_before()
 
 
+def test_an_editor_that_fails_is_named(screen: Callable[..., Screen]) -> None:
+    show = screen("-T", "tools.py:wipe", EDITOR="false", VISUAL="")
+    begin_question(show)
+    show.type("e\r")
+    show.wait_for("Not used: the editor 'false' ended with exit code 1")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
+    show.type("n\r")
+    show.prompt()
+    show.type("/exit\r")
+    assert show.end() == 0
+
+
 def test_later_pauses_the_run_and_it_is_taken_up_here_and_elsewhere(screen: Callable[..., Screen]) -> None:
     show = screen("-T", "tools.py:wipe")
     show.prompt()

@@ -209,7 +209,9 @@ class Approver:
         """The call with other arguments; None if there are none, or they are not JSON."""
         editor = self._environ.get("VISUAL") or self._environ.get("EDITOR")
         if editor:
-            text = await _in_editor(shlex.split(editor), _editable(call.args, indent=2) + "\n")
+            text, problem = await _in_editor(shlex.split(editor), _editable(call.args, indent=2) + "\n")
+            if problem:
+                self._terminal.line(f"  Not used: {one_line(problem, 300)}", color="failed")
         else:
             text = await self._in_line(call)
         if not text.strip():
@@ -274,12 +276,15 @@ def _forget_typed() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-async def _in_editor(words: list[str], text: str) -> str:
+async def _in_editor(words: list[str], text: str) -> tuple[str, str]:
+    """The text as it was edited, and why there is none."""
     with tempfile.TemporaryDirectory(prefix="callgate-") as folder:  # Readable by its owner alone.
         path = Path(folder) / "arguments.json"
         path.write_text(text, "utf-8")
-        with contextlib.suppress(OSError):
+        try:
             done = await asyncio.to_thread(subprocess.run, [*words, str(path)], check=False)
-            if done.returncode == 0:
-                return path.read_text("utf-8", "replace")
-    return ""
+        except OSError as error:
+            return "", f"the editor {words[0]!r} does not start: {error.strerror}"
+        if done.returncode:
+            return "", f"the editor {words[0]!r} ended with exit code {done.returncode}"
+        return path.read_text("utf-8", "replace"), ""
