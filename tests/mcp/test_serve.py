@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pytest
 from mcp_types import ElicitResult, ToolListChangedNotification
@@ -286,15 +286,54 @@ def test_a_long_result_is_cut_in_the_middle_and_never_breaks_the_promise_of_a_sc
         """Counts."""
         return list(range(100))
 
-    async def story() -> tuple[Any, Any]:
-        async with client(ToolServer.of([long, many]), "auto") as it:
-            await it.list_tools()
-            return await it.call_tool("long"), await it.call_tool("many")
+    @tool
+    def told() -> str:
+        """Says much, and says that it is text."""
+        return "a" * 150 + "b" * 150
 
-    text, numbers = run(story())
-    assert texts(text) == ["a" * 50 + "\n[... 200 characters left out; ask for a smaller part ...]\n" + "b" * 50]
+    async def story() -> tuple[Any, Any, Any]:
+        async with client(ToolServer.of([long, many, told]), "auto") as it:
+            await it.list_tools()
+            return await it.call_tool("long"), await it.call_tool("many"), await it.call_tool("told")
+
+    text, numbers, declared = run(story())
+    shown = "a" * 50 + "\n[... 200 characters left out; ask for a smaller part ...]\n" + "b" * 50
+    assert texts(text) == texts(declared) == [shown]
+    assert (declared.is_error, declared.structured_content) == (False, {"result": shown})
     assert numbers.is_error
     assert "more than 100" in texts(numbers)[0]
+
+
+def test_integers_of_any_size_go_through_where_the_return_type_says_integers():
+    class Row(TypedDict):
+        id: int
+        parents: list[int | None]
+
+    @tool
+    def number() -> int:
+        """Gives an id."""
+        return 2**60 + 1
+
+    @tool
+    def row() -> Row:
+        """Gives ids."""
+        return {"id": -(10**30), "parents": [None, 2**63, 7]}
+
+    @tool
+    def word() -> str:
+        """Gives digits that are text."""
+        return str(2**60)
+
+    async def story() -> list[Any]:
+        async with client(ToolServer.of([number, row, word]), "auto") as it:
+            await it.list_tools()
+            return [await it.call_tool(name) for name in ("number", "row", "word")]
+
+    one, many, text = run(story())
+    assert (one.is_error, one.structured_content, texts(one)) == (False, {"result": 2**60 + 1}, [str(2**60 + 1)])
+    assert many.structured_content == {"id": -(10**30), "parents": [None, 2**63, 7]}
+    assert [json.loads(said) for said in texts(many)] == [many.structured_content]
+    assert text.structured_content == {"result": str(2**60)}
 
 
 def test_an_output_schema_with_references_is_wrapped_with_them_and_one_that_refers_to_itself_is_left_out():

@@ -47,11 +47,12 @@ from callgate.content.plain_look import EXACT_INT_MAX, PIECE_VALUES, NotPlainErr
 from callgate.errors import ToolError, UsageError
 from callgate.types import JsonObject, Media, Part
 
-__all__ = ["NODES_MAX", "Encoded", "ReadMedia", "UnsendableMediaError", "is_small", "json_safe"]
+__all__ = ["BIG_INT_NOTE", "NODES_MAX", "Encoded", "ReadMedia", "UnsendableMediaError", "is_small", "json_safe"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
 NOTE_CHARS_MAX = 500
+BIG_INT_NOTE = "Integers beyond 2**53 are written as text."
 
 
 ReadMedia: TypeAlias = Callable[[Media], Media]
@@ -286,7 +287,7 @@ class Encoder:
         return {"$ref": name}
 
     def big_int(self, value: int) -> str:
-        self.note("Integers beyond 2**53 are written as text.")
+        self.note(BIG_INT_NOTE)
         # CPython refuses to print integers of more than 4,300 digits at once, and can be configured to stop at 640.
         return str(value) if value.bit_length() <= 2_000 else hex(value)
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.content.json_safe import BIG_INT_NOTE
 from callgate.content.read import display_names, media_of
 from callgate.definitions import transfer
 from callgate.errors import ToolNotDeclarableError
+from callgate.schema.coerce import coerced
 from callgate.schema.validator import SchemaValidator, usable_validator
 from callgate.types import JsonObject, ToolDefinition, ToolResult
 
@@ -118,12 +120,18 @@ def result_of(result: ToolResult, served: ServedTool) -> JsonObject:
     if served.is_mcp and len(items) > 1 and isinstance(items[0], dict) and all(blocks[1:]):
         # Structured content, and content beside it.
         value, media = cast("JsonObject", items[0]), cast("list[JsonObject]", blocks[1:])
+    value = _cut(value) if isinstance(value, str) else value
     structured = _structured(value, served)
+    if structured is not None and served.output is not None and BIG_INT_NOTE in result.notes:
+        structured = _with_integers(structured, served.output)
+        value = structured["result"] if served.is_wrapped else structured
+        notes = [note for note in notes if note["text"] != BIG_INT_NOTE]
     text = value if isinstance(value, str) else strict_json.dump(value).decode()
-    if served.output is not None and (problem := _misfit(structured, text, served.output)):
-        return {"content": [_text_block(problem), _text_block(_cut(text)), *media, *notes], "isError": True}
-    written: JsonObject = {"content": [_text_block(_cut(text)), *media, *notes]}
-    if structured is not None and len(text) <= TEXT_CHARS_MAX:
+    shown = text if isinstance(value, str) else _cut(text)
+    if served.output is not None and (problem := _misfit(structured, text, served.output, is_long=shown != text)):
+        return {"content": [_text_block(problem), _text_block(shown), *media, *notes], "isError": True}
+    written: JsonObject = {"content": [_text_block(shown), *media, *notes]}
+    if structured is not None and shown == text:
         written["structuredContent"] = structured
     return written
 
@@ -134,9 +142,15 @@ def _structured(value: Any, served: ServedTool) -> JsonObject | None:
     return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
-def _misfit(structured: JsonObject | None, text: str, output: SchemaValidator) -> str | None:
+def _with_integers(structured: JsonObject, output: SchemaValidator) -> JsonObject:
+    """The content with integers where results of ours have them as text: JSON of MCP has integers of any size."""
+    fitting, _ = coerced(strict_json.parse(strict_json.dump(structured)), output)
+    return fitting
+
+
+def _misfit(structured: JsonObject | None, text: str, output: SchemaValidator, *, is_long: bool) -> str | None:
     """The reason why clients, which check results against the output schema, would refuse this one."""
-    if len(text) > TEXT_CHARS_MAX:
+    if is_long:
         return f"The call was made, but its result has {len(text)} characters, more than {TEXT_CHARS_MAX}."
     if structured is None or not output.root.is_valid(structured):
         return "The call was made, but its result is not what the tool says that it returns."
