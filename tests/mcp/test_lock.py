@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from callgate import Gate, ScriptedModel
+from callgate import Gate, McpServer, ScriptedModel
 from callgate.cli import cli
 from callgate.errors import UsageError
 from callgate.mcp import read_servers
-from callgate.mcp.lock import LockFile, Pins, differences, pins_of
+from callgate.mcp.lock import LockFile, Pins, differences, lock_beside, pins_of
 
 SCRIPT = Path(__file__).with_name("scripted_server.py")
 
@@ -108,13 +109,67 @@ def test_digests_see_all_that_is_told_of_a_tool_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", '{"servers": []}', '{"servers": {"box": 3}}', '{"servers": {"box": {"tools": {"a": 1}}}}']
+    "text",
+    [
+        "[]",
+        '{"version": 1, "servers": []}',
+        '{"version": 1, "servers": {"box": 3}}',
+        '{"version": 1, "servers": {"box": null}}',
+        '{"version": 1, "servers": {"box": {"tools": {"a": 1}}}}',
+        '{"version": 1, "servers": {"box": {"tools": {"a": "1"}}, "box": {"tools": {}}}}',
+        '{"version": 2, "servers": {}}',
+        '{"version": true, "servers": {}}',
+        '{"servers": {}}',
+    ],
 )
 def test_a_file_that_is_no_lock_is_refused(tmp_path: Path, text: str):
     path = tmp_path / "mcp.lock"
     path.write_text(text)
     with pytest.raises(UsageError):
         LockFile(path).read("box")
+
+
+def test_a_lock_that_was_named_must_be_there_and_one_beside_the_file_of_servers_may_be_missing(tmp_path: Path):
+    named, beside = tmp_path / "typo.lock", lock_beside(tmp_path / "mcp.json")
+    with pytest.raises(UsageError, match="cannot be read"):
+        LockFile(named).read("box")
+    assert LockFile(beside).read("box") is None
+    Path(beside).symlink_to(tmp_path / "nowhere.lock")
+    with pytest.raises(UsageError, match="cannot be read"):
+        LockFile(beside).read("box")
+    os.mkfifo(named)
+    with pytest.raises(UsageError, match="it is no file"):
+        LockFile(named).read("box")
+
+
+def test_no_tool_of_a_server_is_used_whose_named_lock_is_not_there(tmp_path: Path):
+    given = json.dumps({"tools": [], "more": [tool("add")], "protocol": "2025-11-25"})
+    command = [sys.executable, "-I", str(SCRIPT), given]
+    server = McpServer("box", command=command, lock=tmp_path / "typo.lock", start_s=120)
+    model = ScriptedModel(["Done."])
+    asyncio.run(Gate(model, [server]).run("Go."))
+    assert list(model.requests[0].tool_names) == []
+    assert "no tool is used" in server.left_out[0]
+
+
+def test_accepting_writes_through_a_link(tmp_path: Path):
+    path, real = tmp_path / "mcp.lock", tmp_path / "real.lock"
+    LockFile(real).write({})
+    path.symlink_to(real)
+    LockFile(path).write({"box": Pins({"a": "1"})})
+    assert path.is_symlink()
+    assert LockFile(real).read("box") == Pins({"a": "1"})
+
+
+def test_of_two_tools_of_one_name_the_first_is_pinned_and_used(written: Any):
+    path = written(tool("add"), tool("add", description="Does more."))
+    assert lock(path) == (0, "box  1 tool: it was not accepted before\n")
+    assert lock(path, "--check") == (0, "box  1 tool: as it was accepted\n")
+    said = "The MCP server 'box' lists 'add' twice; the first one is used."
+    assert offered(path) == (["add"], [said], "")
+    written(tool("add", description="Does more."), tool("add"))
+    names, said, _ = offered(path)
+    assert (names, "'add' has changed" in said[0]) == ([], True)
 
 
 def test_only_servers_that_the_file_of_servers_has_are_kept_when_all_are_accepted(tmp_path: Path):

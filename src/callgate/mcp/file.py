@@ -95,7 +95,7 @@ def servers_of(
     environ: Mapping[str, str] | None = None,
     *,
     host: Host | None = None,
-    lock: Path | None = None,
+    lock: os.PathLike[str] | None = None,
 ) -> ServersFile:
     """The servers of a table that maps names to settings, and everything that should be said about it."""
     found = ServersFile()
@@ -107,7 +107,7 @@ def servers_of(
     return found
 
 
-def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFile, lock: Path | None) -> None:
+def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFile, lock: os.PathLike[str] | None) -> None:
     where = f"MCP server {name!r}"
     if not isinstance(row, dict):
         found.warnings.append(f"{where} was left out: its settings must be an object.")
@@ -153,7 +153,7 @@ def _kinds(kind: type | tuple[type, ...]) -> tuple[type, ...]:
     return kind if isinstance(kind, tuple) else (kind,)
 
 
-def _server(name: str, fields: JsonObject, said: list[str], lock: Path | None) -> McpServer:
+def _server(name: str, fields: JsonObject, said: list[str], lock: os.PathLike[str] | None) -> McpServer:
     command: Any = fields.get("command")
     if command is not None:
         command = [*(command if isinstance(command, list) else [command]), *fields.get("args", [])]  # pyright: ignore[reportUnknownVariableType]

@@ -1,7 +1,8 @@
 """`mcp.lock`: the definitions of tools that a person has accepted, for every later process.
 
 What a server lists comes in, digests go out; and of what it lists later, only what has the accepted digest is used. A server
-that the file does not name is not pinned. A file that cannot be read pins everything: nothing is accepted then.
+that the file does not name is not pinned. A file that cannot be read pins everything: nothing is accepted then. That it is
+not there is a failure, too, unless nobody has named it: the one beside a file of servers is written when it is wanted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +21,10 @@ from callgate import strict_json
 from callgate.errors import JsonError, UsageError
 from callgate.types import JsonObject
 
-__all__ = ["LockFile", "PinnedTools", "Pins", "differences", "lock_beside", "pins_of"]
+__all__ = ["LockBeside", "LockFile", "PinnedTools", "Pins", "differences", "lock_beside", "pins_of"]
 
 BYTES_MAX = 4 * 1024 * 1024
+VERSION = 1
 # All that a model, a person or a policy is told of a tool.
 _TOLD = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution")
 
@@ -54,16 +57,27 @@ def differences(before: Pins, now: Pins) -> list[str]:
     return found
 
 
-def lock_beside(path: str | Path) -> Path:
+class LockBeside(os.PathLike[str]):
+    """The path of a lock file that nobody has named; where there is none, nothing is pinned."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+
+def lock_beside(path: str | Path) -> LockBeside:
     """The lock file of a file of servers: `mcp.lock` of `mcp.json`."""
-    return Path(path).with_suffix(".lock")
+    return LockBeside(Path(path).with_suffix(".lock"))
 
 
 class LockFile:
     """The accepted definitions, by the name of the server."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._may_be_missing = isinstance(path, LockBeside)
 
     def read(self, server: str) -> Pins | None:
         """The accepted definitions of a server; None if there are none.
@@ -71,9 +85,10 @@ class LockFile:
         Raises:
             UsageError: the file cannot be used.
         """
-        row: Any = self._rows().get(server)
-        if row is None:
+        rows = self._rows(may_be_missing=self._may_be_missing)
+        if server not in rows:
             return None
+        row: Any = rows[server]
         tools: Any = cast("JsonObject", row).get("tools") if isinstance(row, dict) else None
         said: Any = cast("JsonObject", row).get("instructions", "") if isinstance(row, dict) else None
         digests: list[Any] = [*cast("JsonObject", tools).values(), said] if isinstance(tools, dict) else [None]
@@ -89,30 +104,39 @@ class LockFile:
         Raises:
             UsageError: the file cannot be used.
         """
-        rows = {name: row for name, row in self._rows().items() if keep is None or name in keep}
+        rows = {name: row for name, row in self._rows(may_be_missing=True).items() if keep is None or name in keep}
         for name, each in pins.items():
             rows[name] = {"instructions": each.instructions, "tools": dict(sorted(each.tools.items()))}
-        text = json.dumps({"version": 1, "servers": dict(sorted(rows.items()))}, indent=2, ensure_ascii=False) + "\n"
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        text = json.dumps({"version": VERSION, "servers": dict(sorted(rows.items()))}, indent=2, ensure_ascii=False) + "\n"
+        path = Path(os.path.realpath(self.path))  # A link stays one.
+        beside = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
             beside.write_text(text, "utf-8")
-            os.replace(beside, self.path)
+            os.replace(beside, path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 beside.unlink()
             raise UsageError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from error
 
-    def _rows(self) -> JsonObject:
+    def _rows(self, *, may_be_missing: bool) -> JsonObject:
         try:
+            if may_be_missing and not os.path.lexists(self.path):
+                return {}
+            if not stat.S_ISREG(self.path.stat().st_mode):  # A pipe would be waited for.
+                raise UsageError(f"{str(self.path)!r} cannot be read: it is no file")
             with self.path.open("rb") as file:
-                data: Any = strict_json.parse(file.read(BYTES_MAX))
-        except FileNotFoundError:
-            return {}
+                text = file.read(BYTES_MAX)
+            data: Any = strict_json.parse(text)
         except OSError as error:
             raise UsageError(f"{str(self.path)!r} cannot be read: {error.strerror or error}") from error
         except JsonError as error:
             raise UsageError(f"{str(self.path)!r} is not JSON: {error}") from error
-        rows: Any = cast("JsonObject", data).get("servers") if isinstance(data, dict) else None
+        if strict_json.has_duplicate_keys(text, data):
+            raise UsageError(f"{str(self.path)!r} is no lock file: a key stands in it twice")
+        version: Any = cast("JsonObject", data).get("version") if isinstance(data, dict) else None
+        if type(version) is not int or version != VERSION:
+            raise UsageError(f"{str(self.path)!r} is no lock file of version {VERSION}: its version is {version!r}")
+        rows: Any = cast("JsonObject", data).get("servers")
         if not isinstance(rows, dict):
             raise UsageError(f"{str(self.path)!r} is no lock file: it has no object 'servers'")
         return cast("JsonObject", rows)
@@ -131,7 +155,7 @@ class PinnedTools:
         path: The lock file; None pins nothing.
     """
 
-    def __init__(self, server: str, path: str | Path | None) -> None:
+    def __init__(self, server: str, path: str | os.PathLike[str] | None) -> None:
         self._server = server
         self._file = None if path is None else LockFile(path)
         self.instructions_fit = True

@@ -120,7 +120,8 @@ def result_of(result: ToolResult, served: ServedTool) -> JsonObject:
     if served.is_mcp and len(items) > 1 and isinstance(items[0], dict) and all(blocks[1:]):
         # Structured content, and content beside it.
         value, media = cast("JsonObject", items[0]), cast("list[JsonObject]", blocks[1:])
-    value = _cut(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        value = _cut(value)
     structured = _structured(value, served)
     if structured is not None and served.output is not None and BIG_INT_NOTE in result.notes:
         structured = _with_integers(structured, served.output)

@@ -13,6 +13,7 @@ import importlib.util
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,7 +98,8 @@ class McpServer:
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
         instructions: Show the model what the server says about the use of its tools, marked as its words.
         oauth: The client to log in as, if one was registered beforehand; its scopes; or a client that logs in for itself.
-        lock: A file of accepted definitions, as `callgate mcp lock` writes it: others of a server in it are left out.
+        lock: A file of accepted definitions, as `callgate mcp lock` writes it: others of a server in it are left out, and
+            all tools while it cannot be read.
         host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing
             but answers of a person, where the gate has an `elicit`.
 
@@ -123,7 +125,7 @@ class McpServer:
         host: Host | None = None,
         oauth: OAuthClient | None = None,
         instructions: bool = True,
-        lock: str | Path | None = None,
+        lock: str | os.PathLike[str] | None = None,
     ) -> None:
         _check(name, command, url, transport, {"timeout_s": timeout_s, "start_s": start_s})
         for what, given in (("env", env), ("headers", headers)):
@@ -375,13 +377,16 @@ class McpServer:
         assert self._connection is not None
         found: dict[str, McpTool] = {}
         instructions = self._connection.about.get("instructions") if self._shows_instructions else None
-        listed, self.left_out = self._pinned.accepted(self._connection.tools, instructions)
+        firsts: dict[str, JsonObject] = {}
+        for item in self._connection.tools:
+            firsts.setdefault(item["name"], item)
+        listed, self.left_out = self._pinned.accepted(list(firsts.values()), instructions)
+        for name, count in Counter(item["name"] for item in self._connection.tools).items():
+            if count > 1 and self._is_wanted(name):
+                self.left_out.append(f"The MCP server {self.name!r} lists {name!r} twice; the first one is used.")
         for item in listed[:TOOLS_MAX]:
             definition = self._definition(item)
             if definition is None or not self._is_wanted(definition.name):
-                continue
-            if definition.name in found:
-                self.left_out.append(f"The MCP server {self.name!r} lists {definition.name!r} twice; the first one is used.")
                 continue
             found[definition.name] = McpTool(self, definition)
         if len(listed) > TOOLS_MAX:
