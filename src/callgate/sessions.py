@@ -45,6 +45,7 @@ __all__ = [
     "fork",
     "import_session",
     "leased",
+    "left_responses",
     "load",
     "metadata_by_content",
     "rewind",
@@ -190,6 +191,14 @@ def state_from_facts(session: str, facts: Iterable[Fact]) -> SessionState:
     replay = replayed(list(facts))
     reply = replay.machine.reply(session)
     return SessionState(state=state_of(replay.machine), reply=reply, exchanges=len(replay.exchanges))
+
+
+def left_responses(facts: Sequence[Fact]) -> Sequence[Content]:
+    """Return the responses to open calls, with what is known of each, for a conversation that goes on without them."""
+    machine = replayed(facts).machine
+    count = len(machine.conversation)
+    machine.drop_calls()
+    return machine.conversation.contents[count:]
 
 
 def metadata_by_content(facts: Iterable[Fact], contents: Sequence[Content]) -> dict[int, AnswerMetadata]:

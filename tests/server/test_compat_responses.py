@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from callgate import Gate, Policy, ScriptedModel
 from callgate.errors import InvalidRequestError, RateLimitedError, ServerUnavailableError
+from callgate.machine.calls import NOT_STARTED
 from callgate.server import Service, ServiceOptions
 from callgate.store import MemoryStore
 from callgate.testing import answer, call, thought
@@ -189,6 +190,17 @@ def test_an_approval_is_asked_for_and_answered_in_the_words_of_the_api(client: A
     assert (second.output_text, second.status) == ("Done.", "completed")
     assert second.id != first.id
     assert "functionResponse" in model.requests[1].contents[-1]["parts"][0]
+
+
+def test_a_call_whose_approval_was_left_for_another_question_is_known_not_to_have_started(client: Any) -> None:
+    model = STAGE.plays(call("poke", where="here"), "As you like.", "Done.")
+    first = ask(client, "Poke.")
+    assert ask(client, "What is the time?", previous_response_id=first.id).output_text == "As you like."
+    said = json.dumps(model.requests[1].contents[2])
+    assert NOT_STARTED in said
+    assert "not known" not in said
+    answers = [{"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": True}]
+    assert ask(client, answers, previous_response_id=first.id).output_text == "Done."
 
 
 def test_a_refusal_of_an_approval_reaches_the_model_with_its_reason(client: Any) -> None:

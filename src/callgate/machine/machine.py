@@ -162,7 +162,7 @@ class RunMachine:
         self.calls.change_tools(lambda name: self.tools[name].digest if name in self.tools else None)
 
     def _history_given(self, fact: facts.HistoryGiven) -> None:
-        self._drop_calls()
+        self.drop_calls()
         self.conversation = Conversation(fact.contents)
         self.phase = "idle"
 
@@ -203,7 +203,7 @@ class RunMachine:
     # Facts of a run -------------------------------------------------------------------------------------------------------
 
     def _run_started(self, fact: facts.RunStarted) -> None:
-        self._drop_calls()
+        self.drop_calls()
         conversation = self.conversation
         if conversation.open_calls:
             conversation.add_responses([], missing=CANCELLED)
@@ -420,7 +420,7 @@ class RunMachine:
         self._settled += self.calls.drain()
         self.calls = CallBatch()
 
-    def _drop_calls(self) -> None:
+    def drop_calls(self) -> None:
         """Drop open calls when the user continues: each gets a response with what is known of it."""
         if self.calls.calls:
             self.calls.give_up()

@@ -165,7 +165,7 @@ async def _place(
             if is_next or key is None:
                 session = place.session if is_next else await _forked(service, place)
                 return ExchangeId(session, place.number + 1), contents
-        contents = [*found.before, *found.contents, *contents]
+        contents = [*found.before, *found.contents, *found.left, *contents]
     if not incoming.stored:
         return None, contents
     if not is_passed_on:

@@ -178,7 +178,7 @@ async def _place(
         return place.continued(found.answered, wanted.answers), ()
     if is_next and not wanted.is_passed_on and len(wanted.contents) == 1 and not found.approvals:
         return ExchangeId(place.session, place.number + 1), wanted.contents
-    contents = [*found.before, *found.contents, *wanted.contents]
+    contents = [*found.before, *found.contents, *found.left, *wanted.contents]
     if is_next and wanted.is_passed_on and incoming.stored:
         return ExchangeId(place.session, place.number + 1, is_passed_on=True), contents
     return await _new(service, incoming, contents), contents

@@ -137,6 +137,8 @@ class StoredExchange:
     """The conversation before it, with the user's input."""
     contents: Sequence[Content]
     """The contents of the exchange after the input."""
+    left: Sequence[Content] = ()
+    """The responses to its open calls, for a conversation that goes on without them."""
     is_newest: bool
     """True if its session can be continued after it."""
     run: Run | None = None
@@ -286,6 +288,7 @@ def _exchange(facts: Sequence[Fact], place: ExchangeId) -> StoredExchange | None
         model=answers[-1].model if answers else "",
         before=reply.contents[: exchange.kept + 1],
         contents=reply.contents[exchange.kept + 1 : end],
+        left=whole_sessions.left_responses(facts) if is_newest and standing.state != "idle" else (),
         is_newest=is_newest,
         finish_reason=exchange.finish_reason or "",
         usage=exchange.usage,
