@@ -95,6 +95,18 @@ def fail(args, request):
     return text("the lamp is broken", isError=True, structuredContent={"code": 7})
 
 
+def give(args, request):
+    """A result that is not as MCP has it."""
+    return args["result"]
+
+
+def spoil(args, request):
+    """Notifications that are not as MCP has them."""
+    for _ in range(args["times"]):
+        send({"method": "notifications/resources/updated", "params": {}})
+    return text("spoilt")
+
+
 def structured(args, request):
     return {"content": [{"type": "text", "text": '{ "a": null,\n "b": 2 }'}], "structuredContent": {"a": None, "b": 2}}
 

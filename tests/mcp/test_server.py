@@ -706,3 +706,55 @@ def test_a_server_of_the_newest_revision_tells_of_its_new_tools(hello_s: float, 
     revision, names, value = run(story())
     assert revision >= "2026-07-28"
     assert (names, value) == (["grow", "fresh"], {"result": "fresh"})
+
+
+def test_one_invalid_item_of_a_list_does_not_cost_the_others():
+    bad = {"name": "bad", "inputSchema": {"type": "object", "properties": "no"}}
+    resources = [{"uri": "a://1", "name": "a"}, {"uri": 5, "name": "b"}]
+    prompts = [{"name": "p"}, {"name": 7}]
+    options = {
+        "more": [bad], "instructions": 5, "can": {"resources": {}, "prompts": {}}, "protocol": "2025-11-25",
+        "answers": {"resources/list": {"resources": resources}, "prompts/list": {"prompts": prompts}},
+    }  # fmt: skip
+
+    async def story() -> Any:
+        box = server("echo", options=options, start_s=60)
+        await box.start(box)
+        try:
+            assert box.problem is None
+            names = [tool.definition.name for tool in box.runnables()]
+            return names, await box.resources(), await box.prompts(), box.guidance
+        finally:
+            await box.aclose(box)
+
+    names, listed, offered, guidance = run(story())
+    assert "echo" in names
+    assert ([item.uri for item in listed], [item.name for item in offered], guidance) == (["a://1"], ["p"], "")
+
+
+def test_content_of_an_unknown_type_is_left_out_of_a_result_with_a_note():
+    result = {"content": [{"type": "text", "text": "here"}, {"type": "hologram", "data": "x"}]}
+
+    async def story() -> object:
+        box = server("give", start_s=60)
+        await box.start(box)
+        try:
+            return await called(box, "give", result=result)
+        finally:
+            await box.aclose(box)
+
+    assert run(story()) == ["here", "[left out: content of the type 'hologram', which is not as MCP has it]"]
+
+
+def test_invalid_notifications_leave_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture):
+    async def story() -> object:
+        box = server("spoil", start_s=60)
+        await box.start(box)
+        try:
+            return await called(box, "spoil", times=50)
+        finally:
+            await box.aclose(box)
+
+    with caplog.at_level("INFO"):
+        assert run(story()) == "spoilt"
+    assert not [record for record in caplog.records if record.exc_info or record.name == "client"]

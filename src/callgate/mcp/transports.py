@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -23,12 +25,28 @@ from callgate.types import JsonObject
 if TYPE_CHECKING:
     import httpx2
     from mcp.client._transport import TransportStreams
+    from pydantic import TypeAdapter
 
 __all__ = ["SILENCE_S", "Address", "Transport", "process_transport", "web_transport"]
 
 logger = logging.getLogger("callgate.mcp")
 # callgate reports failures itself; tracebacks of the SDK would otherwise land on a terminal without logging set up.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+class _SdkRecords(logging.Filter):
+    """The records of the SDK's session, whose logger has a name that may be anybody's, as ours, without tracebacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for a record of the SDK."""
+        if not record.pathname.endswith(_SESSION_FILE):
+            return True
+        logger.debug("%s", record.getMessage())
+        return False
+
+
+_SESSION_FILE = os.path.join("mcp", "client", "session.py")
+logging.getLogger("client").addFilter(_SdkRecords())
 
 Transport = Literal["http", "sse"]
 
@@ -180,13 +198,14 @@ def _opened(
 def _repaired(message: Any) -> Any:
     """A result with what the SDK would refuse set right.
 
-    It would refuse all tools for the sake of one, and a result without a type, which the protocol says is complete.
+    It would refuse all items for the sake of one, and a result without a type, which the protocol says is complete.
     """
     result: Any = getattr(getattr(message, "message", None), "result", None)
     tools: Any = None
     if isinstance(result, dict):
         tools = cast("JsonObject", result).get("tools")
         cast("JsonObject", result).setdefault("resultType", "complete")
+        _repair_items(cast("JsonObject", result))
     if isinstance(tools, list):
         listed = cast("list[Any]", tools)
         named = [cast("JsonObject", tool) for tool in listed if isinstance(tool, dict) and "name" in tool]
@@ -196,15 +215,70 @@ def _repaired(message: Any) -> Any:
     return message
 
 
+_LISTED = {"resources": "Resource", "resourceTemplates": "ResourceTemplate", "prompts": "Prompt"}
+"""Field of a result -> the kind of its items."""
+
+
+def _repair_items(result: JsonObject) -> None:
+    """Leave out the items of a list that are not as MCP has them, and say so in place of content that is not."""
+    import mcp_types
+
+    for field in _LISTED.keys() & result.keys():
+        if isinstance(items := result[field], list):
+            kind = getattr(mcp_types, _LISTED[field])
+            result[field] = [item for item in cast("list[Any]", items) if _is_valid(item, kind)]
+            if count := len(cast("list[Any]", items)) - len(result[field]):
+                logger.warning("a server lists %d invalid %s; they are left out", count, field)
+    if isinstance(content := result.get("content"), list):
+        blocks = cast("list[Any]", content)
+        result["content"] = [item if _is_valid(item, mcp_types.ContentBlock) else _left_out(item) for item in blocks]
+    if not isinstance(result.get("instructions"), (str, type(None))):
+        logger.warning("the instructions of a server are no text; they are not used")
+        del result["instructions"]
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _is_valid(item: Any, kind: Any) -> bool:
+    from pydantic import ValidationError
+
+    try:
+        _adapter(kind).validate_python(item, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+def _left_out(item: Any) -> JsonObject:
+    kind = cast("JsonObject", item).get("type") if isinstance(item, dict) else None
+    return {"type": "text", "text": f"[left out: content of the type {str(kind)[:100]!r}, which is not as MCP has it]"}
+
+
+def _is_sound(schema: JsonObject) -> bool:
+    """True if the fields of an object's schema that MCP names are of its kinds."""
+    required: Any = schema.get("required", [])
+    return (
+        isinstance(schema.get("properties", {}), dict)
+        and isinstance(required, list)
+        and all(isinstance(name, str) for name in cast("list[Any]", required))
+        and isinstance(schema.get("$schema", ""), str)
+    )
+
+
 def _with_schema(tool: JsonObject) -> JsonObject:
-    """The tool with a schema of type object; a schema of another type is kept inside of it, to be reported later."""
+    """The tool with a schema of type object; any other one is kept inside of it, to be reported later."""
     given: Any = tool.get("inputSchema")
     schema = cast("JsonObject", given) if isinstance(given, dict) else {}
     kinds: Any = schema.get("type")
-    if kinds == "object":
+    if kinds == "object" and _is_sound(schema):
         return tool
     listed = [str(kind).lower() for kind in (cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds])]
-    is_object = kinds is None or "object" in listed
+    is_object = (kinds is None or "object" in listed) and _is_sound(schema)
     return {**tool, "inputSchema": {**schema, "type": "object"} if is_object else {"type": "object", "allOf": [schema]}}
 
 
@@ -214,7 +288,8 @@ def _acceptable(tool: JsonObject) -> JsonObject:
     from pydantic import ValidationError
 
     output: Any = tool.get("outputSchema")
-    if output is not None and not (isinstance(output, dict) and cast("JsonObject", output).get("type") == "object"):
+    described = cast("JsonObject", output) if isinstance(output, dict) else {}
+    if output is not None and not (described.get("type") == "object" and _is_sound(described)):
         logger.warning("the output schema of the tool %r of a server is not one of an object; it is not used", tool["name"])
         tool = {key: value for key, value in tool.items() if key != "outputSchema"}
     try:
