@@ -350,6 +350,7 @@ def test_a_prompt_that_was_refused_is_told_as_google_does(client: Any, tools: li
         ({"contents": []}, "contents"),
         ({"contents": [{"role": "model", "parts": [{"text": "Hi"}]}]}, "newest message"),
         ({"contents": [{"role": "user", "parts": [{"text": 5}]}]}, "contents[0].parts[0].text"),
+        ({"contents": [{"role": "wizard", "parts": [{"text": "Hi"}]}]}, "role"),
         ({"contents": said("?"), "toolConfig": {"functionCallingConfig": {"mode": "MAYBE"}}}, "MAYBE"),
         ({"contents": said("?"), "tools": [{"functionDeclarations": [{"name": "a"}, {"name": "a"}]}]}, "'a'"),
         ({"contents": said("?"), "systemInstruction": {"parts": [{"inlineData": {}}]}}, "systemInstruction"),

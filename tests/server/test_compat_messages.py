@@ -219,12 +219,18 @@ def test_tokens_are_counted_and_grow_with_the_request(client: Any) -> None:
     assert 0 < short < long
 
 
+CALLED = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "cold"}
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "?"}]}, "wizard"),
         ({"messages": [{"role": "assistant", "content": "?"}]}, "newest message"),
+        ({"messages": [{"role": "user", "content": [RESULT]}]}, "messages.0.content.0.tool_use_id"),
+        ({"messages": [*said("?"), CALLED, {"role": "user", "content": [RESULT, RESULT]}]}, "messages.2.content.1"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tool_choice": {"type": "maybe"}}, "tool_choice"),
         ({"tools": [{"type": "memory_20250818", "name": "memory"}]}, "memory_20250818"),

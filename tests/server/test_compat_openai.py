@@ -279,12 +279,20 @@ def test_what_fails_has_openais_shape(client: Any, post: Any) -> None:
         list(client.chat.completions.create(model="callgate", messages=said("?"), stream=True))
 
 
+CALLED = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "cold"}
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "?"}]}, "wizard"),
         ({"messages": [{"role": "assistant", "content": "?"}]}, "newest message"),
+        ({"messages": [*said("?"), CALLED, RESULT, RESULT]}, "messages[3].tool_call_id"),
         ({"messages": said("?"), "n": 2}, "n:"),
         ({"messages": said("?"), "tool_choice": "maybe"}, "maybe"),
         ({"messages": said("?"), "tool_choice": {"type": "function"}}, "names no function"),

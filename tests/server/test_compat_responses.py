@@ -517,12 +517,17 @@ def test_tokens_are_counted_and_grow_with_the_request(client: Any) -> None:
     assert 0 < short < long
 
 
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "cold"}
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"input": []}, "input"),
         ({"input": [{"role": "wizard", "content": "?"}]}, "wizard"),
         ({"input": [{"role": "assistant", "content": "?"}]}, "newest message"),
+        ({"input": [{"role": "user", "content": "?"}, CALLED, OUTPUT, OUTPUT]}, "an output already"),
         ({"tool_choice": "maybe"}, "tool_choice"),
         ({"tools": [{"type": "computer_use_preview"}]}, "computer_use_preview"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format"),

@@ -16,6 +16,7 @@ from callgate.types import Content, JsonObject, Part, Usage
 __all__ = [
     "INTERACTION",
     "OTHER_CANDIDATES",
+    "ROLES",
     "SIGNATURE_MARK",
     "SKIP_SIGNATURE",
     "CandidateChoice",
@@ -69,7 +70,7 @@ INTERACTION = "interaction"
 
 
 # Roles in histories of other systems; the wire itself knows only user and model.
-_ROLES = {
+ROLES = {
     "user": "user", "human": "user", "function": "user", "tool": "user",
     "model": "model", "assistant": "model", "ai": "model",
 }  # fmt: skip
@@ -84,7 +85,7 @@ OBJECT = (dict, Mapping)
 def role_of(content: Mapping[str, Any]) -> str:
     """Return `user` or `model`; foreign names for the two are understood, a missing or invalid role means user."""
     role: Any = content.get("role")
-    return _ROLES.get(role, role) if isinstance(role, str) and role else "user"
+    return ROLES.get(role, role) if isinstance(role, str) and role else "user"
 
 
 def parts_of(content: Mapping[str, Any]) -> list[Part]:

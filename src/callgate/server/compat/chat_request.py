@@ -5,6 +5,7 @@ Messages and tools are read by `callgate.definitions`; this file knows the field
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -114,14 +115,17 @@ def _carried(message: JsonObject, where: str) -> JsonObject:
 
 
 def _check_results(messages: Sequence[JsonObject]) -> None:
-    """Refuse a result without a call before it, which a model would not know what to do with."""
-    known: set[Any] = set()
+    """Refuse a result without a call before it, or a second one: a model would not know what to do with it."""
+    known = Counter[Any]()
     for number, message in enumerate(messages):
         known.update(call.get("id") for call in objects_in(message.get("tool_calls")))
         id = message.get("tool_call_id")
-        if message.get("role") == "tool" and id is not None and id not in known:
+        if message.get("role") != "tool" or id is None:
+            continue
+        if known[id] < 1:
             where = f"messages[{number}].tool_call_id"
-            refuse(where, "a message with the role 'tool' answers a call in 'tool_calls' of a message before it")
+            refuse(where, "a message with the role 'tool' answers a call in 'tool_calls' of a message before it, each once")
+        known[id] -= 1
 
 
 def carried_message(message: JsonObject, where: str) -> JsonObject:

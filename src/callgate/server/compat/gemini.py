@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
-from callgate.content.read import parts_of, role_of
+from callgate.content.read import ROLES, parts_of, role_of
 from callgate.declaration import declare
 from callgate.errors import BlockedError
 from callgate.gemini.incoming import Incoming, blocked, read_request
@@ -52,12 +52,16 @@ CONTENT: JsonObject = {
         "parts": {"anyOf": [{"type": "array", "items": {"type": "object"}, "maxItems": MESSAGES_MAX}, {"type": "object"}]},
     },
 }
+_TURN: JsonObject = {
+    **CONTENT,
+    "properties": {**CONTENT["properties"], "role": {"enum": [*ROLES, ""]}},
+}
 REQUEST: JsonObject = {
     "type": "object",
     "description": "Google's GenerateContentRequest.",
     "required": ["contents"],
     "properties": {
-        "contents": {"anyOf": [{"type": "array", "items": CONTENT, "minItems": 1, "maxItems": MESSAGES_MAX}, CONTENT]},
+        "contents": {"anyOf": [{"type": "array", "items": _TURN, "minItems": 1, "maxItems": MESSAGES_MAX}, _TURN]},
         "tools": {"type": "array", "items": {"type": "object"}, "maxItems": 1_000},
         "toolConfig": {"type": "object"},
         "systemInstruction": {"anyOf": [CONTENT, {"type": "string"}]},

@@ -6,7 +6,8 @@ Messages and tools are read by `callgate.definitions`; this file knows the field
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate.content.build import with_names
@@ -139,6 +140,21 @@ def _table(message: JsonObject) -> PartTable:
     return _INSTRUCTIONS if message.get("role") == "system" else _BLOCKS
 
 
+def _check_results(messages: Sequence[JsonObject]) -> None:
+    """Refuse a result without a call before it, or a second one: a model would not know what to do with it."""
+    known = Counter[Any]()
+    for number, message in enumerate(messages):
+        for place, block in enumerate(objects_in(message.get("content"))):
+            if block.get("type") == "tool_use":
+                known[block.get("id")] += 1
+            elif block.get("type") == "tool_result":
+                id: Any = block.get("tool_use_id")
+                if known[id] < 1:
+                    where = f"messages.{number}.content.{place}.tool_use_id"
+                    refuse(where, f"{str(id)[:100]!r} is no tool_use of a message before it without a result")
+                known[id] -= 1
+
+
 def _history(body: JsonObject) -> tuple[list[Content], str | None]:
     given: JsonObject = {
         "messages": [
@@ -146,6 +162,7 @@ def _history(body: JsonObject) -> tuple[list[Content], str | None]:
             for number, message in enumerate(body["messages"])
         ]
     }
+    _check_results(body["messages"])
     if body.get("system"):
         given["system"] = _INSTRUCTIONS.carried(body["system"], "system")
     with reading("", _INDEX):

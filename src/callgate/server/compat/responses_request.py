@@ -6,6 +6,7 @@ knows the fields around them. Nothing is sent, and nothing is looked up.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -173,15 +174,17 @@ def _history(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> tuple[
 
 
 def _check_outputs(items: Sequence[JsonObject], calls: Sequence[JsonObject]) -> None:
-    """Refuse a result without a call before it, which a model would not know what to do with."""
-    known: set[Any] = {call.get("call_id") for call in calls}
+    """Refuse a result without a call before it, or a second one: a model would not know what to do with it."""
+    known = Counter[Any](call.get("call_id") for call in calls)
     for number, item in enumerate(items):
         kind, id = str(item.get("type")), item.get("call_id")
         if kind.endswith("_call"):
-            known.add(id)
-        elif kind.endswith("_output") and id is not None and id not in known:
-            where = f"input[{number}].call_id"
-            refuse(where, f"No tool call found for {kind.replace('_', ' ')} with call_id {str(id)[:100]!r}.")
+            known[id] += 1
+        elif kind.endswith("_output") and id is not None:
+            if known[id] < 1:
+                what = f"{kind.replace('_', ' ')} with call_id {str(id)[:100]!r}"
+                refuse(f"input[{number}].call_id", f"No tool call found for {what}, or it has an output already.")
+            known[id] -= 1
 
 
 def _signatures(items: Sequence[JsonObject]) -> list[str | None]:
