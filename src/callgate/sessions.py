@@ -45,7 +45,6 @@ __all__ = [
     "fork",
     "import_session",
     "leased",
-    "left_responses",
     "load",
     "metadata_by_content",
     "rewind",

@@ -758,3 +758,15 @@ def test_invalid_notifications_leave_no_traceback_in_the_log(caplog: pytest.LogC
     with caplog.at_level("INFO"):
         assert run(story()) == "spoilt"
     assert not [record for record in caplog.records if record.exc_info or record.name == "client"]
+
+
+def test_updates_without_an_address_are_refused():
+    box = server("echo")
+    with pytest.raises(UsageError, match="needs the address"):
+        asyncio.run(anext(box.updates()))
+
+
+@pytest.mark.parametrize("name", ["Host", "content-length", "", " "])
+def test_headers_of_the_transport_cannot_be_set_for_a_run(name: str):
+    with pytest.raises(UsageError, match="transport's own"):
+        McpServer("box", url="http://127.0.0.1:1/mcp").with_headers({name: "x"})

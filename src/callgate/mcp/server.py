@@ -165,10 +165,12 @@ class McpServer:
         """Return the same server with further headers, and so with a connection of its own: for one user's token.
 
         Raises:
-            UsageError: the server has no address that headers could be sent to.
+            UsageError: the server has no address that headers could be sent to, or a header is not for programs to set.
         """
         if self.url is None:
             raise UsageError(f"the MCP server {self.name!r} is a program on this machine: headers are for one with a url=")
+        if refused := sorted(name for name in headers if not name.strip() or name.strip().lower() in _OF_TRANSPORT):
+            raise UsageError(f"the MCP server {self.name!r}: the header {refused[0]!r} is the transport's own")
         other = copy.copy(self)
         replaced = {name.lower() for name in headers}  # Names of headers have no case: the run's own value must win.
         kept = {name: value for name, value in (self._headers or {}).items() if name.lower() not in replaced}
@@ -312,7 +314,10 @@ class McpServer:
 
         Raises:
             ToolError: the server does not report changes.
+            UsageError: no address is given.
         """
+        if not uris:
+            raise UsageError(f"the MCP server {self.name!r}: updates() needs the address of a resource")
         watch, updates = Watch(uris), self._running().updates
         await self._there(updates.add(watch))
         try:
@@ -429,6 +434,8 @@ class McpTool:
         return await self._server.call(self.definition.name, args, context)
 
 
+_OF_TRANSPORT = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+"""Headers that say how a request is sent."""
 _NO_CALL = ToolContext(call_id="", name="")
 """A program asks by itself, and no call of a model is under way."""
 
