@@ -39,6 +39,7 @@ def written(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("client", FILES)
 def test_a_client_starts_our_tools_with_absolute_paths(client: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tools.py").write_text("")
     assert main(["mcp", "install", client, "--", "-T", "tools.py:add", "--root", "docs", "--approval-mode", "plan"]) == 0
     out, err = capsys.readouterr()
     file = home / FILES[client]
@@ -129,6 +130,9 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(home: Path, capsys: pytest.
         (["cursor", "--url", ""], 2, "http or https"),
         (["cursor", "--url", "http://[/mcp"], 2, "http or https"),
         (["cursor", "--name", "", "--", "--root", "."], 2, "--name is empty"),
+        (["cursor", "--name", "a\x1b[2J", "--", "--root", "."], 2, "no control characters"),
+        (["cursor", "--", "-T", "nofile.py"], 2, "there is no file"),
+        (["cursor", "--", "-T", "nofile.py:add"], 2, "there is no file"),
         (["cursor", "--url", "http://x/mcp", "--header", "A: b\nC: d"], 2, "one line"),
     ],
 )

@@ -132,6 +132,8 @@ def install(client: str, options: Sequence[str], **given: Any) -> None:
             raise click.UsageError("give either options of `callgate mcp serve` after --, or --url")
         if not name.strip():
             raise click.UsageError("--name is empty: give the server a name")
+        if not name.isprintable():
+            raise click.UsageError(f"--name {name!r}: a name has no control characters")
         if given["url"] is not None and not _is_address(given["url"]):
             raise click.UsageError(f"--url {given['url']!r}: give an http or https address")
         if given["header"] and given["url"] is None:
@@ -188,7 +190,10 @@ def _absolute(option: str, value: str) -> str:
         file, colon, function = value.rpartition(":")
         file = file if colon and file.endswith(".py") else value
         if file.endswith(".py"):
-            return os.path.abspath(os.path.expanduser(file)) + (f":{function}" if file != value else "")
+            path = os.path.abspath(os.path.expanduser(file))
+            if not os.path.isfile(path):
+                raise click.UsageError(f"-T {value!r}: there is no file {path!r}")
+            return path + (f":{function}" if file != value else "")
     return value
 
 
