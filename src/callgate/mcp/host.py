@@ -53,7 +53,8 @@ still meanwhile."""
 Login: TypeAlias = Callable[[str, str], Awaitable[None]]
 """A callback with the name of a server and the login URL: opens it in a browser, or shows it."""
 Sample: TypeAlias = Callable[[str, JsonObject], Awaitable[str]]
-"""A callback with the name of a server and a `sampling/createMessage` request; returns the model's text."""
+"""A callback with the name of a server and a `sampling/createMessage` request; returns the model's text.
+It is called for each request, without the limits of `Sampling`: a callback that costs something counts by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
