@@ -96,8 +96,6 @@ def test_only_stop_is_ok(reason: str, ok: bool) -> None:
 
 def test_the_limits_are_those_of_the_table() -> None:
     limits = Limits()
-    with pytest.raises(TypeError, match=r"'max_turns': did you mean 'turns'\?"):
-        Limits(max_turns=3)  # pyright: ignore[reportCallIssue]
     assert (limits.turns, limits.calls, limits.calls_per_turn, limits.parallel, limits.call_timeout_s) == (
         25,
         200,

@@ -6,7 +6,6 @@ This file knows no wire format, no model and no tool, and imports nothing of our
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import json
 import marshal
@@ -548,28 +547,6 @@ class Limits:
             if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < most:
                 expected = "a whole number" if is_whole else "a number of seconds" if name.endswith("_s") else "a number"
                 raise UsageError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
-
-
-def _with_hints(init: Callable[..., None]) -> Callable[..., None]:
-    """Name the nearest limit where one is unknown."""
-
-    @functools.wraps(init)
-    def explained(self: Limits, *given: Any, **named: Any) -> None:
-        try:
-            init(self, *given, **named)
-        except TypeError as error:
-            import difflib  # Only a mistake needs it.
-
-            unknown = next((name for name in named if name not in Limits.__slots__), None)
-            near = difflib.get_close_matches(unknown or "", Limits.__slots__, n=1)
-            if not near:
-                raise
-            raise TypeError(f"{error}: did you mean {near[0]!r}?") from None
-
-    return explained
-
-
-Limits.__init__ = _with_hints(Limits.__init__)
 
 
 _LOWEST: dict[str, float] = {
