@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from callgate.calls.environment import CallEnvironment
 from callgate.calls.nested import NestedCalls
 from callgate.calls.slots import Slots
+from callgate.errors import ModelError
 from callgate.run.context import RunContext
 
 if TYPE_CHECKING:
@@ -38,13 +40,16 @@ def call_environment(run: RunContext) -> CallEnvironment:
         places=Slots(config.limits.parallel),
         scope_of=nested.scope_of,
         person=run.person,
-        lend=partial(_lend, run),
+        lend=partial(_lend, ref(run)),
         deps=run.deps,
         spans=run.spans,
     )
 
 
-async def _lend(run: RunContext, server: str, request: ModelRequest) -> ModelResponse:
-    from callgate.run.lent_model import LentModel
+async def _lend(running: ref[RunContext], server: str, request: ModelRequest) -> ModelResponse:
+    """Lend the model of a run. The contexts of tools outlive it, and would keep all that it holds."""
+    from callgate.run.lent_model import OVER, LentModel
 
+    if (run := running()) is None:
+        raise ModelError(OVER)
     return await LentModel(run)(server, request)

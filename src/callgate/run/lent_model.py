@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from callgate.request import ModelRequest
     from callgate.run.context import RunContext
 
-__all__ = ["LentModel"]
+__all__ = ["OVER", "LentModel"]
 
 logger = logging.getLogger("callgate.run")
 
-_OVER = "the run that the model belongs to is over"
+OVER = "the run that the model belongs to is over"
 _OF_THE_CONVERSATION = ("store", "background")
 """Settings of the gate that are about its own conversation."""
 
@@ -53,7 +53,7 @@ class LentModel:
         answer: asyncio.Future[ModelResponse] = self._run.event_loop.create_future()
         task = tasks.spawn(self._ask(server, request, answer))
         if task is None:
-            raise ModelError(_OVER)
+            raise ModelError(OVER)
         try:
             return await answer
         finally:
@@ -71,7 +71,7 @@ class LentModel:
                 answer.set_exception(none.why)
         finally:
             if not answer.done():
-                answer.set_exception(ModelError(_OVER))
+                answer.set_exception(ModelError(OVER))
 
     async def _lend(self, server: str, request: ModelRequest) -> ModelResponse:
         run, config = self._run, self._run.config
