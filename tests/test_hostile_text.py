@@ -17,6 +17,7 @@ import pytest
 
 from callgate import FunctionCall, Policy, ToolDefinition, strict_json
 from callgate.cli.markdown import Markdown
+from callgate.cli.style import folded
 from callgate.config.edit import with_value
 from callgate.config.encoded_secrets import SecretNeedles
 from callgate.config.lines import KeyLines, toml_of
@@ -203,3 +204,11 @@ def test_the_head_of_a_model_file_is_read_or_refused(tmp_path: Path, tail: bytes
         with contextlib.suppress(BadFileError):
             read_head(str(path))
         assert time.thread_time() - begin < 20  # clock: processor time; without bounds it is for ever
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parser", ["markdown", "folded lines"])
+def test_a_million_letters_without_width_are_drawn_in_linear_time(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.CHARS", 1_000_000)
+    draw = {"folded lines": lambda text: list(folded([(text, None)], 80))}.get(parser) or PARSERS[parser]
+    assert _is_linear(draw, "\u0301", "", "a")

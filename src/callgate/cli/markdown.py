@@ -361,14 +361,15 @@ class Markdown:
             self._put(text, style)
             self._column += width_of(text)
             return
-        piece, column = "", self._column
-        for char in text:
-            if column + _char_width(char) > room and column > self._indent:
-                self._put(piece, style)
+        begin, column = 0, self._column
+        for place, char in enumerate(text):
+            wide = _char_width(char)
+            if column + wide > room and column > self._indent:
+                self._put(text[begin:place], style)
                 self._break()
-                piece, column = "", self._column
-            piece, column = piece + char, column + _char_width(char)
-        self._put(piece, style)
+                begin, column = place, self._column
+            column += wide
+        self._put(text[begin:], style)
         self._column = column
 
     def _break(self) -> None:

@@ -148,15 +148,17 @@ def _words(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 def _cut(word: str, first: int, room: int) -> Iterator[str]:
     """The pieces of a word that fit: the first one behind what the line has."""
-    piece, most = "", first if width_of(word) <= first else max(1, min(first, room))
+    most = first if width_of(word) <= first else max(1, min(first, room))
     if width_of(word) > first and width_of(word) <= room:
         most = room
-    for char in word:
-        if piece and width_of(piece + char) > most:
-            yield piece
-            piece, most = "", room
-        piece += char
-    yield piece
+    begin = used = 0
+    for place, char in enumerate(word):
+        wide = width_of(char)
+        if place > begin and used + wide > most:
+            yield word[begin:place]
+            begin, used, most = place, 0, room
+        used += wide
+    yield word[begin:]
 
 
 def _prefix_pieces(prefix: str) -> list[Piece]:
