@@ -623,7 +623,7 @@ def test_escape_sequences_of_a_tool_reach_the_screen_as_text(screen: Callable[..
 @posix
 @pytest.mark.parametrize(
     ("typed", "came_of_it"),
-    [("y\r", 'wipe returned "wiped /é"'), ("n\r", "did not allow"), ("\r", "did not allow"), ("yep\r", "did not allow")],
+    [("y\r", 'wipe returned "wiped /é"'), ("n\r", "did not allow"), ("\r", "did not allow")],
 )
 def test_a_call_that_asks_runs_only_on_a_clear_yes(
     screen: Callable[..., Screen], tools: Path, typed: str, came_of_it: str
@@ -633,6 +633,18 @@ def test_a_call_that_asks_runs_only_on_a_clear_yes(
     show.wait_for("(Enter: no) ")
     show.type(typed)
     show.wait_for(came_of_it)
+    assert show.end() == 0
+
+
+@posix
+def test_a_call_that_asks_is_asked_about_again_after_no_clear_answer(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", f"{tools}:wipe", "wipe path=a")
+    show.wait_for("(Enter: no) ")
+    show.type("yep\r")
+    show.wait_for("'yep' is no answer")
+    show.wait_for("(Enter: no) ")
+    show.type("\r")
+    show.wait_for("did not allow")
     assert show.end() == 0
 
 
