@@ -194,6 +194,7 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_their_defau
         (f'{{"v": 1, "kind": "history_shortened", "dropped": 1, "usage": {{"total_tokens": 1{"0" * 400}}}}}', "too large"),
         ('{"v": 1, "kind": "model_answered", "content": {}, "finish_reason": 5}', "5 is not a text"),
         ('{"v": 1, "kind": "call_started", "id": null}', "None is not a text"),
+        ('{"v": 1, "kind": "model_accepted", "id": "a", "origin": "o", "background": {}}', "{} is not a single value"),
     ],
 )
 def test_what_is_not_a_fact_is_a_json_error(line: str, why: str) -> None:

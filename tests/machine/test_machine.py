@@ -115,6 +115,15 @@ def test_all_responses_go_back_in_one_content_in_call_order():
     assert responses(loop) == [{"result": "look0"}, {"result": "send1"}, {"result": "put2"}]
 
 
+def test_equal_facts_lead_to_equal_snapshots_and_another_one_to_another():
+    one, other = started(), started()
+    for loop in (one, other):
+        loop.apply(answered("send"))
+    assert one.snapshot() == other.snapshot()
+    allowed(one, "send0")
+    assert one.snapshot() != other.snapshot()
+
+
 def test_an_answer_after_the_run_is_over_changes_nothing():
     loop = started()
     loop.apply(answered(said="Done."))
